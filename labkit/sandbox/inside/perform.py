@@ -27,7 +27,7 @@ from labkit.sandbox.inside.call import (
 from labkit.sandbox.inside.doubles import Double, find_double
 from labkit.sandbox.inside.doubles.parallel import TRAFFIC, Ranks
 from labkit.sandbox.inside.kernels import counted, make_strict
-from labkit.sandbox.inside.torch_private import bounded, strict_memory
+from labkit.sandbox.inside.torch_private import bounded, copy_with_strides, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
 _generator = torch.default_generator  # from before any learner code can replace it
@@ -175,8 +175,7 @@ def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) ->
     shared    the shared doubles that this call has so far, for its later steps
     """
     if isinstance(value, Tensor):
-        fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-        return fresh.copy_(value)
+        return copy_with_strides(value, value.stride())
     if isinstance(value, New):
         return namespace[value.name](**resolve(value.arguments, namespace, shared))
     if isinstance(value, Given):

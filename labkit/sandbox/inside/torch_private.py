@@ -6,13 +6,25 @@ After an update of torch this is the file to look at.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def copy_with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
+    """A copy with these strides. Gaps between its numbers hold NaN (whole numbers: 0), so that
+    what reads them gets the same each time."""
+    shape = tensor.shape
+    places = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+    if places <= tensor.numel() or not tensor.numel():  # no gaps
+        return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+    filler = math.nan if tensor.is_floating_point() else 0
+    memory = torch.full((places,), filler, dtype=tensor.dtype)
+    return memory.as_strided(shape, strides).copy_(tensor)
 
 
 @contextmanager

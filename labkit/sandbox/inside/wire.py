@@ -20,6 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from labkit.sandbox.inside.call import OPTIONS, Call, Failure, Given, New, Outcome
+from labkit.sandbox.inside.torch_private import copy_with_strides
 
 IDLE_SECONDS = 3.0  # of silence, after which the judge looks whether the other side computes
 MAX_BYTES = 64 << 20
@@ -192,7 +193,7 @@ def _tensor(tensor: Tensor, strides: list[int] | None) -> Tensor:
         raise Malformed("a tensor of a wrong dtype or of too many dimensions")
     if not strides or 0 in strides:
         return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+    return copy_with_strides(tensor, strides)
 
 
 def one_line(text: str, most: int) -> str:
