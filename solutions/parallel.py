@@ -511,7 +511,7 @@ class ExpertParallelMoe(nn.Module):
     Ranks talk by all_to_all alone. First they tell each other how many rows will come; then
     the rows travel with ExchangeRows.apply(rows, send_counts, recv_counts, group). A token that
     two experts of one rank want may travel twice. A rank may get no row at all, and may have no
-    token: it takes part all the same.
+    token: it takes part anyway.
 
     Parameters: gate, the whole router; experts, a ModuleList of this rank's experts in their
             order: the very modules of `block`

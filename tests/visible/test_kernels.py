@@ -185,7 +185,7 @@ test_attention_offset = check(
 )(attention_call)  # fmt: skip
 test_attention_heads = check("16.4", "several queries per KV head: {shape}",
                              shape=[(2, 4, 2, 2, 3, 4)])(attention_call)  # fmt: skip
-test_attention_dim = check("16.4", "head_dim {shape[5]} is no power of two",
+test_attention_dim = check("16.4", "head_dim {shape[5]} is not a power of two",
                            shape=[(1, 2, 1, 3, 5, 6)])(attention_call)  # fmt: skip
 test_attention_scale = check("16.4", "scale {scale}", scale=0.9, shape=(1, 1, 1, 3, 6, 4))(
     attention_call

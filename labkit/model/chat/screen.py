@@ -55,7 +55,7 @@ def show_thought(piece: str) -> None:
 
 
 def fold(thought: Thought) -> None:
-    """Say how long a thought was, in the place of the thought."""
+    """Say how long a thought was, instead of showing it."""
     count = thought.count
     note(ntr("(a thought of {n} token)", "(a thought of {n} tokens)", count))
 
