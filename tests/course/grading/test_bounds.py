@@ -1,7 +1,6 @@
 """The grader's own work on a submission costs little and never fails."""
 
 import json
-import time
 
 from labkit.checks.declared import prepared_checks
 from labkit.checks.mistakes import Oracle
@@ -11,6 +10,7 @@ from labkit.grading.judge.intake import MAX_WRITTEN, cell_called, rebuild
 from labkit.grading.nbgrader.feedback import MAX_MARKDOWN, rendered
 from labkit.grading.sample_class import encoded, solved, with_answer
 from labkit.sandbox.inside.call import Outcome
+from tests.course.cost import at_most
 
 LAB = LABS[0]
 QUESTION = LAB.questions[0].answer_cell
@@ -27,10 +27,9 @@ def test_a_pasted_picture_is_no_reason_to_fail():
 
 def test_no_text_takes_long_to_show():
     for bomb in ("<div>", "|a|b|\n", "\\(", "\\[", "<b><p>", "<a><div>", "> "):
-        began = time.process_time()
-        rendered(bomb * (MAX_MARKDOWN // len(bomb)))
-        rendered(bomb * 120_000)  # shown as it was typed
-        assert time.process_time() - began < 10, bomb
+        with at_most(2000, bomb):
+            rendered(bomb * (MAX_MARKDOWN // len(bomb)))
+            rendered(bomb * 120_000)  # shown as it was typed
 
 
 def test_a_written_answer_is_cut_and_says_so(released):
@@ -42,7 +41,6 @@ def test_a_written_answer_is_cut_and_says_so(released):
 
 
 def test_stubs_without_end_are_not_read(released):
-    began = time.process_time()
     body = "def layer_norm(x):\n    raise NotImplementedError('')\n" + "y = [1, 2, 3]\n" * 430
     mark = {"nbgrader": {"grade_id": LAB.exercises[0].answer_cell}}
     notebook = json.loads(encoded(solved(released[LAB.name], LAB)))
@@ -50,8 +48,8 @@ def test_stubs_without_end_are_not_read(released):
         {"cell_type": "markdown", "metadata": mark, "source": f"{body}# {number}"}
         for number in range(4_800)
     ]
-    intake = rebuild(json.dumps(notebook).encode(), released[LAB.name], LAB)
-    assert time.process_time() - began < 10
+    with at_most(1500):
+        intake = rebuild(json.dumps(notebook).encode(), released[LAB.name], LAB)
     assert intake.problem or LAB.exercises[0].id in intake.notes
 
 
@@ -77,9 +75,9 @@ def test_a_deep_tree_ends_as_a_verdict_and_costs_little(judges, released):
     for name, deep in DEEP.items():
         text = cell_called(right, first.answer_cell).source
         notebook = with_answer(right, first, f"{text}\n    {deep}\n")
-        began = time.process_time()
-        graded = judge.grade(encoded(notebook))
-        assert graded.score >= others and time.process_time() - began < 10, name
+        with at_most(2000, name):
+            graded = judge.grade(encoded(notebook))
+        assert graded.score >= others, name
 
 
 def test_advice_on_an_error_reads_a_deep_tree(judges, released):

@@ -4,7 +4,6 @@ import io
 import os
 import re
 import struct
-import time
 import zipfile
 
 import pytest
@@ -18,6 +17,7 @@ from labkit.grading.collect.labs import lab_by_name
 from labkit.grading.collect.walk import files_of
 from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.grade import print_remarks
+from tests.course.cost import at_most
 from tests.course.grading.samples import LAB, notebook, zipped
 
 FILE = f"{LAB.name}.ipynb"
@@ -108,13 +108,12 @@ ODD_NAMES = {  # which no pattern may see: some took hours
 
 def test_an_odd_name_is_refused_before_it_is_looked_at(inboxes):
     for case, (name, why) in ODD_NAMES.items():
-        inbox, began = inboxes(), time.process_time()
-        inner = zipped({name: B})
-        lines = inbox.take({f"ann_101_201_{FILE}": A, "eve_102_202_x.zip": inner})
+        inbox, inner = inboxes(), zipped({name: B})
+        with at_most(1500, case):
+            lines = inbox.take({f"ann_101_201_{FILE}": A, "eve_102_202_x.zip": inner})
         assert inbox.handed_in() == {"ann": A}, case
         (line,) = [line for line in lines if line.state == issues.REFUSED]
         assert line.learner == "eve" and why in line.note, case
-        assert time.process_time() - began < 5, case
 
 
 def test_no_name_takes_long():
@@ -122,11 +121,10 @@ def test_no_name_takes_long():
     units = (" ", "_", ".ipynb", "lab--", "lab-1-", "-copy1", "_111", "\ufdfa", "+a")
     names = [(unit * 255)[: 255 - len(end)] + end for unit in units for end in ("", "!", "(1")]
     for name in [*names, "lab--" * 18 + "\n"]:
-        began = time.process_time()
-        for _ in range(10):
-            claims_of([(name, FILE)], [True])
-            lab_by_name((name,))
-        assert time.process_time() - began < 0.5, name  # 0.005 where this was written
+        with at_most(100, name):
+            for _ in range(10):
+                claims_of([(name, FILE)], [True])
+                lab_by_name((name,))
 
 
 def test_one_learners_files_cost_no_other_anything(inbox, tmp_path):

@@ -19,11 +19,13 @@ from labkit.grading.collect.walk import files_of, odd_path
 from labkit.grading.judge.intake import language_of, rebuild
 from labkit.grading.judge.notebook_file import NotANotebook
 from labkit.grading.nbgrader.timestamp import parse_timestamp
+from tests.course.cost import yardstick
 
 hypothesis = pytest.importorskip("hypothesis", reason="not checked: no hypothesis")
 some = hypothesis.strategies
 LAB = LABS[0]
-SECONDS, SECONDS_A_BYTE = 0.5, 20e-6  # of the processor; some fifty times what it takes
+SECONDS = 100 * yardstick()  # of the processor; some fifty times what it takes
+SECONDS_PER_BYTE = SECONDS / 25_000
 fuzzed = hypothesis.settings(
     max_examples=150, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
@@ -71,7 +73,7 @@ def budget(length):
     began = time.process_time()
     yield
     spent = time.process_time() - began
-    assert spent < SECONDS + SECONDS_A_BYTE * length, f"{spent:.2f} s for {length} bytes"
+    assert spent < SECONDS + SECONDS_PER_BYTE * length, f"{spent:.2f} s for {length} bytes"
 
 
 @fuzzed
