@@ -45,9 +45,7 @@ FRESH = torch.float32, True, None  # torch's settings in a fresh process
 class OutOfTime(BaseException):
     """The learner's code used up its CPU time; path, line and rank say where it was."""
 
-    def __init__(
-        self, path: str, line: int, rank: int | None = None, seconds: float | None = None
-    ):
+    def __init__(self, path: str, line: int, rank: Any = None, seconds: Any = None):
         seconds = CPU_SECONDS if seconds is None else seconds
         super().__init__(tr("stopped after {seconds} seconds of CPU time", seconds=seconds))
         self.path, self.line, self.rank = path, line, rank

@@ -13,7 +13,7 @@ test_pass = check("14.1", shapes=[((2, 3), (2, 3)), ((1,), (3,), (2, 2)), ((2,),
 )
 test_pass_alone = check("14.1", points=0.5, shapes=[((2, 3),)])(visible.test_pass_alone)
 test_ring = check("14.1", points=2, cases=rows("size, shape", (2, (6, 3)), (3, (3, 4)),
-    (4, (8,)), (5, (10,))))(visible.test_ring)  # fmt: skip
+    (4, (2, 4)), (5, (10,))))(visible.test_ring)  # fmt: skip
 test_ring_uneven = check("14.1", points=2, cases=rows("size, shape", (3, (5, 2)), (4, (9,)),
     (4, (3,)), (5, (7,)), (5, (11,)), (2, (1,))))(visible.test_ring_uneven)  # fmt: skip
 test_ring_alone = check("14.1", points=0.5, shape=(2, 2))(visible.test_ring_alone)

@@ -9,7 +9,6 @@ are counted as in any other call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -48,8 +47,7 @@ class Ranks:
         before, Ranks.current = Ranks.current, self
         try:
             while len(results) < self.size:
-                free = [r for r in range(self.size) if self.waiting[r] is None]
-                free = [r for r in free if r not in results]
+                free = [r for r, e in enumerate(self.waiting) if e is None and r not in results]
                 if not free:
                     raise Deadlock(describe(self.waiting))
                 for self.running in free:
@@ -59,8 +57,7 @@ class Ranks:
                     except Waits:
                         continue
                     except BaseException as error:
-                        with suppress(Exception):
-                            error.rank = self.running
+                        error.rank = self.running
                         raise
         finally:
             Ranks.current = before
@@ -243,8 +240,7 @@ TRAFFIC: dict[str, Callable[[list[ReplayedGroup]], dict[str, Any]]] = {
         | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)}
         | {"bytes of the largest piece": max((e[1] for g in groups for e in g.log), default=0)}
     ),
-    # Of rank 0; what is smaller are counts and losses
-    "buckets": lambda groups: {
+    "buckets": lambda groups: {  # of rank 0; what is smaller are counts and losses
         "numbers in each bucket": [
             size * groups[0].size // (groups[0].size - 1) // 8
             for kind, size, _ in groups[0].log
