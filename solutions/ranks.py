@@ -163,6 +163,8 @@ class ThreadGroup(Group):
         self.world = world
 
     def _talk(self, kind: str, tensors: list[Tensor], option=None):
+        if kind in ("reduce_scatter", "all_to_all") and len(tensors) != self.size:
+            raise ValueError(f"{kind} takes a tensor per rank, not {len(tensors)}")
         copies = [tensor.detach().clone() for tensor in tensors]
         return self.world.wait_for(self.rank, (kind, copies, option))
 

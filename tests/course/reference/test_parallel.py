@@ -164,6 +164,16 @@ def test_a_rank_that_does_not_exist_is_told():
     assert (failure.text, failure.rank) == (words, 0)
 
 
+def test_a_collective_takes_one_tensor_for_each_rank():
+    def work(group):
+        group.reduce_scatter(torch.ones(1), [torch.ones(1)] * 3)
+
+    with pytest.raises(ValueError, match="reduce_scatter takes a tensor per rank, not 3"):
+        World(2).run(work)
+    failure = perform(Call("work", ranks=2, group=GROUP), {"work": work}).failure
+    assert failure.text == "reduce_scatter takes a tensor per rank, not 3"
+
+
 def test_shapes_that_differ_are_told():
     def work(group):
         group.all_reduce(torch.ones(group.rank + 1))

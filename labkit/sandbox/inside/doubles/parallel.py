@@ -127,6 +127,8 @@ class ReplayedGroup:
         self.log.append((kind, size, other))
 
     def _talk(self, kind: str, tensors: list[Tensor], option: Any = None) -> Any:
+        if kind in ("reduce_scatter", "all_to_all") and len(tensors) != self.size:
+            raise ValueError(f"{kind} takes a tensor per rank, not {len(tensors)}")
         answers = self.ranks.answers[self.rank]
         self.place += 1
         if self.place <= len(answers):
