@@ -40,11 +40,12 @@ def pass_on(tensor: Tensor, received: Tensor, group: Group) -> Tensor:
 def ring_all_reduce(tensor: Tensor, group: Group) -> Tensor:
     """The sum of all ranks' tensors, on every rank, by send and recv alone.
 
-    The tensor is cut into N pieces, as torch.chunk cuts the flat tensor into equal ones; if N
-    does not divide it, the last pieces are shorter or empty. Twice N - 1 steps, in each of
-    which every rank passes on one piece: first partial sums travel around until each rank has
-    the finished sum of one piece, then the finished pieces travel around. So a rank sends
-    2 (N - 1) / N of the tensor, however many ranks there are, if N divides it.
+    The flat tensor is cut into N pieces, none of more than 1 / N of its numbers, rounded up; if
+    N does not divide it, some are shorter or empty. (torch.tensor_split cuts so; torch.chunk
+    may give fewer pieces.) Twice N - 1 steps, in each of which every rank passes on one piece,
+    without padding: first partial sums travel around until each rank has the finished sum of
+    one piece, then the finished pieces travel around. So a rank sends 2 (N - 1) / N of the
+    tensor, however many ranks there are, if N divides it.
 
     All ranks get the same bits. The tensor stays as it is.
 
@@ -52,7 +53,7 @@ def ring_all_reduce(tensor: Tensor, group: Group) -> Tensor:
     dtype:  that of tensor, the same on all ranks
     Source: Patarasu, Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
-    # YOUR CODE HERE (about 12 lines)
+    # YOUR CODE HERE (about 11 lines)
     raise NotImplementedError("Exercise 14.1: pass_on, ring_all_reduce")
 
 
@@ -74,8 +75,8 @@ def data_parallel_step(
     of train_step on all ranks' texts in one batch. Each counted token weighs the same, on
     whichever rank it is: a rank's loss is the sum over its counted labels, divided by the
     number of counted labels of all ranks. (A label counts if causal_lm_loss scores it: it is
-    not -100, and not the first of its text.) model(input_ids) gives logits; the balance loss
-    of experts is left out here.
+    not -100, and not the first of its text.) That number travels as a tensor, int64 or
+    float32. model(input_ids) gives logits; the balance loss of experts is left out here.
 
     A rank takes its texts in parts, as torch.chunk(accumulation_steps) cuts them, of which one
     graph at a time is kept; a part in which no label counts is left out. Then the gradients of
@@ -109,8 +110,9 @@ class ShardedAdamW:
         adamw_step       lab 08's, on this rank's shard of the weights
         all_gather       every rank gets all shards and writes them into the parameters
 
-    lr, betas, eps and weight_decay are read at each step. Each rank's gradients are its share
-    of the whole batch's, so that they are added and not averaged. A parameter without a
+    The weights, lr, betas, eps and weight_decay are read at each step: a checkpoint may have
+    been loaded since the last one. Each rank's gradients are its share of the whole batch's,
+    so that they are added and not averaged. A parameter without a
     gradient counts as zeros. After step() no parameter has a gradient: grad is None. Clipping
     multiplies by max_grad_norm / (norm + 1e-6) if that is below 1, as torch does; None clips
     nothing.
@@ -163,7 +165,8 @@ class CopyToRanks(torch.autograd.Function):
     """Megatron's f: what every rank has goes into N different computations.
 
     Forward the identity. Backward the gradients that come from the N ranks are added: each of
-    them knows only what its own computation did with the input.
+    them knows only what its own computation did with the input. The gradient that comes in
+    stays as it is: in f(x) + x, autograd gives the same tensor to x as well.
     """
 
     @staticmethod
@@ -263,8 +266,9 @@ def vocab_parallel_cross_entropy(logits: Tensor, labels: Tensor, group: Group) -
         loss = mean over counted positions of log(sum of exp(logits)) - logit of the label
 
     The logits never travel: no rank holds more than its columns. What travels by all_reduce is
-    a number per position: the largest logit, the sum of exp(logit - largest), the label's
-    logit. Labels are shifted here, and -100 does not count, as in causal_lm_loss.
+    a number per position: the largest logit (op "max"), the sum of exp(logit - largest), the
+    label's logit. Labels are shifted here, and -100 does not count, as in causal_lm_loss; at
+    least one label counts.
 
     Shapes: logits (B, T, V / N), rank r has the columns of part_of(V); labels (B, T), the same
             on all ranks -> scalar, equal on all ranks, through which gradients flow to logits

@@ -13,6 +13,9 @@ run is the same, and when no rank can go on, that is known at once, and told.
 """
 
 import ctypes
+import linecache
+import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -81,6 +84,8 @@ class Group:
         _write(tensor, self._talk("recv", [tensor], src))
 
     def _count(self, kind: str, size: int, other: int | None = None) -> None:
+        if other is not None and not 0 <= other < self.size:
+            raise ValueError(f"there is no rank {other}: ranks are 0 to {self.size - 1}")
         self.bytes_sent += size
         self.log.append((kind, size, other))
 
@@ -158,6 +163,8 @@ class ThreadGroup(Group):
         self.world = world
 
     def _talk(self, kind: str, tensors: list[Tensor], option=None):
+        if kind in ("reduce_scatter", "all_to_all") and len(tensors) != self.size:
+            raise ValueError(f"{kind} takes a tensor per rank, not {len(tensors)}")
         copies = [tensor.detach().clone() for tensor in tensors]
         return self.world.wait_for(self.rank, (kind, copies, option))
 
@@ -166,11 +173,12 @@ class World:
     """Ranks as threads of this process, of which one runs at a time.
 
     size       how many ranks
-    seconds    how long a rank may compute without talking, before all are stopped
+    seconds    how long a rank may compute without talking, before all are stopped and told
+               at which line it was
     groups     of each rank, after run: bytes_sent and log say what it has sent
     """
 
-    def __init__(self, size: int, seconds: float = 60):
+    def __init__(self, size: int, seconds: float = 20):
         self.size, self.seconds = size, seconds
 
     @property
@@ -200,7 +208,7 @@ class World:
             thread.start()
         self._begin(0)
         try:
-            self._watch()
+            self._watch(threads)
         except BaseException as error:  # an interrupt, or a rank that takes too long
             self.error = error
             _raise_in(threads[self.running])
@@ -208,13 +216,15 @@ class World:
         finally:
             for turn in self.turns:  # those that wait end, too
                 turn.release()
+            for thread in threads:
+                thread.join(timeout=1)
         if self.error is not None:
             raise self.error
         return self.results
 
     def wait_for(self, rank: int, event: tuple):
         """The answer to what this rank asks of others; they run meanwhile."""
-        self.waiting[rank] = event
+        self.waiting[rank], self.since = event, time.monotonic()
         answers = settle(self.waiting)
         for other, answer in answers.items():
             self.answers[other], self.waiting[other] = answer, None
@@ -260,12 +270,13 @@ class World:
             self.error = error
         self.done.set()
 
-    def _watch(self) -> None:
+    def _watch(self, threads: list[threading.Thread]) -> None:
         while not self.done.wait(min(self.seconds, 1.0)):
             if time.monotonic() - self.since > self.seconds:
                 raise TimeoutError(
                     f"rank {self.running} has computed for {self.seconds} seconds without a "
-                    "word to the others: all ranks were stopped"
+                    f"word to the others, and is {line_of(threads[self.running])}: all ranks "
+                    "were stopped"
                 )
 
 
@@ -308,6 +319,20 @@ def describe(waiting: list[tuple | None]) -> str:
             place += f" {'to' if event[0] == 'send' else 'from'} rank {event[2]}"
         places.append(f"rank {rank} {place}")
     return f"no rank can go on: {', '.join(places)}"
+
+
+LIBRARIES = (__file__, "<", *(sysconfig.get_paths()[name] for name in ("stdlib", "purelib")))
+
+
+def line_of(thread: threading.Thread) -> str:
+    """Where a thread is: the innermost line of a file that is no library's."""
+    frame = sys._current_frames().get(thread.ident)
+    while frame and frame.f_code.co_filename.startswith(LIBRARIES):
+        frame = frame.f_back
+    if frame is None:
+        return "in a library"
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return f"at line {frame.f_lineno} in {frame.f_code.co_name}, `{line}`"
 
 
 def _raise_in(thread: threading.Thread) -> None:

@@ -190,6 +190,8 @@ def error_text(failure: Failure) -> str:
     if failure.text.startswith("Error(s) in loading state_dict"):
         return _state_text(failure.text)
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
+    if failure.rank is not None and failure.kind not in LIMITS:
+        where += tr(", on rank {rank}", rank=failure.rank)
     raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
     raised = raised if failure.text else raised.rstrip(" :：")
     text = re.sub(r" \((/|\w:\\)[^()]*\)", "", failure.text)  # the path of an ImportError

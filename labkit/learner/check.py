@@ -91,6 +91,8 @@ def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[st
     )
     if home and (exercise is None or home != exercise.id):
         where += tr(" of exercise {home}", home=home)
+    if stopped.rank is not None:
+        where += tr(", on rank {rank}", rank=stopped.rank)
     return [
         ("look", tr("the check was {stopped} ({where})", stopped=stopped, where=where)),
         ("next", tr(ENDLESS)),

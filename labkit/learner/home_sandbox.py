@@ -23,6 +23,7 @@ from labkit.course.lang import ntr, said, tr
 from labkit.course.syllabus import LABS
 from labkit.sandbox.inside.banned import as_in_grading, replaced
 from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.inside.doubles.parallel import Ranks
 from labkit.sandbox.inside.importer import PACKAGE
 from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit
 from labkit.sandbox.inside.torch_private import set_torch, torch_settings
@@ -42,12 +43,12 @@ FRESH = torch.float32, True, None  # torch's settings in a fresh process
 
 
 class OutOfTime(BaseException):
-    """The learner's code used up its CPU time; path and line say where it was."""
+    """The learner's code used up its CPU time; path, line and rank say where it was."""
 
-    def __init__(self, path: str, line: int, seconds: float | None = None):
+    def __init__(self, path: str, line: int, rank: Any = None, seconds: Any = None):
         seconds = CPU_SECONDS if seconds is None else seconds
         super().__init__(tr("stopped after {seconds} seconds of CPU time", seconds=seconds))
-        self.path, self.line = path, line
+        self.path, self.line, self.rank = path, line, rank
 
 
 class HomeSandbox:
@@ -62,7 +63,7 @@ class HomeSandbox:
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else KeptOutput()
         self.settings = FRESH
-        self.place: tuple[str, int] | None = None  # where the time was up
+        self.place: tuple[str, int, int | None] | None = None  # where the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -107,7 +108,8 @@ class HomeSandbox:
         def look(_: int, frame: FrameType | None) -> None:
             frames = [each for each, _ in walk_stack(frame) if is_inside(each, self.folder)]
             if frames and time.thread_time() - start >= self.left:
-                self.place = frames[0].f_code.co_filename, frames[0].f_lineno
+                rank = Ranks.current.running if Ranks.current else None
+                self.place = frames[0].f_code.co_filename, frames[0].f_lineno, rank
                 raise TimeLimit
 
         handler = signal.signal(signal.SIGPROF, look)
@@ -161,7 +163,7 @@ class LongCalls:
             )
             print(tr(running, file=file, line=line, seconds=CPU_SECONDS, limit=LONG_CALL))
         if seconds > LONG_CALL:
-            raise OutOfTime(frames[0].f_code.co_filename, line, LONG_CALL)
+            raise OutOfTime(frames[0].f_code.co_filename, line, seconds=LONG_CALL)
 
 
 def is_inside(frame: FrameType, folder: str) -> bool:

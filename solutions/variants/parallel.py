@@ -90,6 +90,40 @@ def ring_all_reduce(tensor, group):
     return total.unflatten(0, tensor.shape) if tensor.dim() else total[0]
 
 
+# %% exercise 14.1: two halves, as libraries name them, in buffers of their own
+def pass_on(tensor, received, group):
+    succ, pred = (group.rank + 1) % group.size, (group.rank + group.size - 1) % group.size
+    if succ == group.rank:
+        return received.copy_(tensor)
+    if group.rank < succ:
+        group.send(tensor.contiguous(), succ)
+    group.recv(received, pred)
+    if group.rank > succ:
+        group.send(tensor.contiguous(), succ)
+    return received
+
+
+def ring_reduce_scatter(chunks, group):
+    for step in range(group.size - 1):
+        send = (group.rank - step) % group.size
+        recv = (send - 1) % group.size
+        buffer = chunks[recv].new_zeros(chunks[recv].shape)
+        chunks[recv] += pass_on(chunks[send], buffer, group)
+
+
+def ring_all_gather(chunks, group):
+    for step in range(group.size - 1):
+        send = (group.rank + 1 - step) % group.size
+        chunks[send - 1] = pass_on(chunks[send], torch.empty_like(chunks[send - 1]), group)
+
+
+def ring_all_reduce(tensor, group):
+    chunks = [chunk.clone() for chunk in tensor.reshape(-1).tensor_split(group.size)]
+    ring_reduce_scatter(chunks, group)
+    ring_all_gather(chunks, group)
+    return torch.cat(chunks).view(tensor.shape)
+
+
 # %% exercise 14.2: sums of losses, divided at the end
 def data_parallel_step(
     model, optimizer, input_ids, labels, lr, group, accumulation_steps=1, max_grad_norm=1.0,
@@ -212,6 +246,60 @@ def data_parallel_step(
         each.update(lr=lr)
     optimizer.step()
     return {"loss": loss.item(), "grad_norm": norm}
+
+
+# %% exercise 14.2: gradients are views of their buckets, which travel as they are
+class Bucket:
+    def __init__(self, params):
+        self.params = params
+        self.grad_data = torch.zeros(sum(p.numel() for p in params))
+        start = 0
+        for p in params:
+            p.grad = self.grad_data[start : start + p.numel()].view(p.shape)
+            start += p.numel()
+
+
+def make_buckets(params, bucket_size):
+    location, size, index = [], 0, 0
+    for p in params:
+        if size and size + p.numel() > bucket_size:
+            size, index = 0, index + 1
+        location.append(index)
+        size += p.numel()
+    members = [[p for p, at in zip(params, location) if at == i] for i in range(index + 1)]
+    return [Bucket(each) for each in members]
+
+
+def data_parallel_step(
+    model, optimizer, input_ids, labels, lr, group, accumulation_steps=1, max_grad_norm=1.0,
+    bucket_size=1_000_000,
+):  # fmt: skip
+    buckets = make_buckets(list(model.parameters()), bucket_size)
+    num_tokens = (labels[..., 1:] != -100).sum()
+    num_items_in_batch = num_tokens.clone()
+    group.all_reduce(num_items_in_batch)
+    reported = torch.zeros(())
+    micro = zip(input_ids.chunk(accumulation_steps), labels.chunk(accumulation_steps))
+    for ids, targets in micro:
+        if (targets[..., 1:] != -100).any():
+            logits = model(ids)[:, :-1].float()
+            loss = nn.functional.cross_entropy(
+                logits.flatten(0, 1), targets[:, 1:].flatten(), reduction="sum"
+            )
+            loss = loss / num_items_in_batch
+            loss.backward()
+            reported += loss.detach()
+    for bucket in buckets:
+        group.all_reduce(bucket.grad_data)
+    group.all_reduce(reported)
+    norm = torch.linalg.vector_norm(torch.cat([bucket.grad_data for bucket in buckets]))
+    clip_coef = torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0)
+    for bucket in buckets:
+        bucket.grad_data.mul_(clip_coef)
+    for param_group in optimizer.param_groups:
+        param_group["lr"] = lr
+    optimizer.step()
+    return {"loss": reported.item(), "grad_norm": norm.item()}
 
 
 # %% exercise 14.3: one flat buffer that is kept
@@ -343,6 +431,55 @@ class ShardedAdamW:
         for p in self.params:
             p.grad = None
         return norm
+
+
+# %% exercise 14.3: parameters are views of one flat buffer, partitions are slices of it
+class ShardedAdamW:
+    def __init__(
+        self, params, group, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+    ):  # fmt: skip
+        self.params, self.group = list(params), group
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        self.steps = 0
+        self.offsets, end = [], 0
+        for p in self.params:
+            self.offsets.append(slice(end, end + p.numel()))
+            end += p.numel()
+        partition = (end + group.size - 1) // group.size
+        self.flat = torch.zeros(partition * group.size)
+        for p, span in zip(self.params, self.offsets):
+            self.flat[span] = p.data.flatten()
+            p.data = self.flat[span].view(p.shape)
+        self.partitions = list(self.flat.split(partition))
+        self.exp_avg, self.exp_avg_sq = torch.zeros(partition), torch.zeros(partition)
+
+    @torch.no_grad()
+    def step(self, max_grad_norm=None):
+        flat_grad = torch.zeros_like(self.flat)
+        for p, span in zip(self.params, self.offsets):
+            if p.grad is not None:
+                flat_grad[span].copy_(p.grad.flatten())
+            p.grad = None
+        mine = torch.empty_like(self.exp_avg)
+        self.group.reduce_scatter(mine, list(flat_grad.split(len(mine))))
+        total = mine.norm() ** 2
+        self.group.all_reduce(total)
+        total_norm = total.item() ** 0.5
+        if max_grad_norm is not None:
+            clip = (total_norm + 1e-6) / max_grad_norm
+            if clip > 1:
+                mine.div_(clip)
+        shard = self.partitions[self.group.rank].clone()
+        beta1, beta2 = self.betas
+        self.steps += 1
+        shard.mul_(1 - self.lr * self.weight_decay)
+        self.exp_avg.lerp_(mine, 1 - beta1)
+        self.exp_avg_sq.mul_(beta2).addcmul_(mine, mine, value=1 - beta2)
+        correction1, correction2 = 1 - beta1**self.steps, 1 - beta2**self.steps
+        denom = (self.exp_avg_sq.sqrt() / correction2**0.5).add_(self.eps)
+        shard.addcdiv_(self.exp_avg, denom, value=-self.lr / correction1)
+        self.group.all_gather(self.partitions, shard)
+        return total_norm
 
 
 # %% exercise 14.4: F.linear, detached copies
@@ -492,6 +629,86 @@ class RowParallelLinear(nn.Module):
         return x if self.bias is None else x + self.bias
 
 
+# %% exercise 14.4: a linear layer with a backward of its own, ranks alone return early
+class CopyToRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        if ctx.group.size == 1:
+            return grad_output, None
+        grad_output = grad_output.contiguous().clone()
+        ctx.group.all_reduce(grad_output)
+        return grad_output, None
+
+
+class ReduceFromRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        if group.size == 1:
+            return x
+        x = x.clone(memory_format=torch.contiguous_format)
+        group.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, None
+
+
+class LinearWithAllReduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, group):
+        ctx.save_for_backward(x, weight)
+        ctx.use_bias, ctx.group = bias is not None, group
+        out = x @ weight.t()
+        return out + bias if bias is not None else out
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        grad_input = grad_output @ weight
+        ctx.group.all_reduce(grad_input)
+        grad_output, x = grad_output.flatten(0, -2), x.flatten(0, -2)
+        grad_bias = grad_output.sum(0) if ctx.use_bias else None
+        return grad_input, grad_output.t() @ x, grad_bias, None
+
+
+class ColumnParallelLinear(nn.Module):
+    def __init__(self, in_features, out_features, group, bias=False):
+        super().__init__()
+        assert out_features % group.size == 0
+        self.group = group
+        self.weight = nn.Parameter(torch.empty(out_features // group.size, in_features))
+        if bias:
+            self.bias = nn.Parameter(torch.zeros(out_features // group.size))
+        else:
+            self.register_parameter("bias", None)
+        nn.init.xavier_normal_(self.weight)
+
+    def forward(self, x):
+        return LinearWithAllReduce.apply(x, self.weight, self.bias, self.group)
+
+
+class RowParallelLinear(nn.Module):
+    def __init__(self, in_features, out_features, group, bias=False):
+        super().__init__()
+        assert in_features % group.size == 0
+        self.group = group
+        self.weight = nn.Parameter(torch.empty(out_features, in_features // group.size))
+        self.register_parameter(
+            "bias", nn.Parameter(torch.zeros(out_features)) if bias else None
+        )
+        nn.init.xavier_normal_(self.weight)
+
+    def forward(self, x):
+        output = ReduceFromRanks.apply(nn.functional.linear(x, self.weight), self.group)
+        return output if self.bias is None else output + self.bias
+
+
 # %% exercise 14.5: masks, and a logsumexp of its own
 class VocabParallelEmbedding(nn.Embedding):
     def __init__(self, num_embeddings, embedding_dim, group):
@@ -636,6 +853,79 @@ def shard_weight(name, weight, config, group):
     return weight
 
 
+# %% exercise 14.5: one autograd function whose backward is softmax - one-hot
+class VocabParallelEmbedding(nn.Embedding):
+    def __init__(self, num_embeddings, embedding_dim, group):
+        self.rows = part_of(num_embeddings, group)
+        super().__init__(self.rows.stop - self.rows.start, embedding_dim)
+        self.group = group
+
+    def forward(self, input_ids):
+        mask = (input_ids < self.rows.start) | (input_ids >= self.rows.stop)
+        masked_input = input_ids.clone() - self.rows.start
+        masked_input[mask] = 0
+        output = nn.functional.embedding(masked_input, self.weight)
+        output[mask, :] = 0.0
+        return ReduceFromRanks.apply(output, self.group)
+
+
+class VocabParallelLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, vocab_logits, target, group):
+        logits_max = vocab_logits.max(dim=-1)[0]
+        group.all_reduce(logits_max, op="max")
+        shifted = vocab_logits - logits_max.unsqueeze(-1)
+        size = shifted.size(-1)
+        start = group.rank * size
+        mask = (target < start) | (target >= start + size)
+        masked_target = (target - start).masked_fill(mask, 0)
+        predicted = shifted.gather(-1, masked_target.unsqueeze(-1)).squeeze(-1)
+        predicted = predicted.masked_fill(mask, 0.0).contiguous()
+        group.all_reduce(predicted)
+        exp_logits = shifted.exp()
+        sum_exp = exp_logits.sum(dim=-1)
+        group.all_reduce(sum_exp)
+        ctx.save_for_backward(exp_logits / sum_exp.unsqueeze(-1), mask, masked_target)
+        return sum_exp.log() - predicted
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        softmax, mask, masked_target = ctx.saved_tensors
+        grad = softmax.clone()
+        here = (~mask).to(grad.dtype).unsqueeze(-1)
+        grad.scatter_add_(-1, masked_target.unsqueeze(-1), -here)
+        return grad * grad_output.unsqueeze(-1), None, None
+
+
+def vocab_parallel_cross_entropy(logits, labels, group):
+    shift_logits = logits[..., :-1, :].contiguous().float()
+    shift_labels = labels[..., 1:].contiguous()
+    losses = VocabParallelLoss.apply(shift_logits, shift_labels, group)
+    loss_mask = (shift_labels != -100).float()
+    return (losses * loss_mask).sum() / loss_mask.sum().clamp(min=1)
+
+
+COLUMN = {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed_tokens", "lm_head"}
+
+
+def shard_weight(name, weight, config, group):
+    *_, module, kind = name.split(".")
+    ranks, rank = group.size, group.rank
+    if module in ("k_proj", "v_proj") and config.num_key_value_heads < ranks:
+        if ranks % config.num_key_value_heads != 0:
+            raise ValueError("the ranks are no multiple of the KV heads")
+        replicas = ranks // config.num_key_value_heads
+        ranks, rank = config.num_key_value_heads, rank // replicas
+    dim = 0 if module in COLUMN else 1 if module in ("o_proj", "down_proj") else None
+    if dim is None or (dim == 1 and kind == "bias"):
+        return weight
+    if module in ("k_proj", "v_proj") and config.num_key_value_heads % ranks:
+        raise ValueError("the KV heads are no multiple of the ranks")
+    if weight.shape[dim] % ranks:
+        raise ValueError(f"{weight.shape[dim]} is not divisible by {ranks}")
+    return torch.split(weight, weight.shape[dim] // ranks, dim=dim)[rank].contiguous()
+
+
 # %% exercise 14.6: rank by rank, expert numbers travel beside the rows
 class ExpertParallelMoe(nn.Module):
     def __init__(self, block, group):
@@ -734,6 +1024,50 @@ class ExpertParallelMoe(nn.Module):
         return torch.zeros_like(x).index_add(0, token, weight * answers).view(shape), scores
 
 
+# %% exercise 14.6: a dispatcher that permutes, sorts chunks by expert and puts them back
+class ExpertParallelMoe(nn.Module):
+    def __init__(self, block, group):
+        super().__init__()
+        self.group, self.gate = group, block.gate
+        self.top_k, self.norm_topk_prob = block.top_k, block.norm_topk_prob
+        self.num_local = len(block.experts) // group.size
+        offset = group.rank * self.num_local
+        local = range(offset, offset + self.num_local)
+        self.experts = nn.ModuleList([block.experts[i] for i in local])
+
+    def preprocess(self, topk_ids):
+        ranks, local = self.group.size, self.num_local
+        tokens_per_expert = torch.histc(
+            topk_ids.flatten().float(), bins=ranks * local, min=0, max=ranks * local
+        ).long()
+        counts = [t.clone() for t in tokens_per_expert.view(ranks, local)]
+        received = [torch.zeros_like(t) for t in counts]
+        self.group.all_to_all(received, counts)
+        received = torch.stack(received)  # (ranks, local)
+        return [int(t.sum()) for t in counts], received.sum(1).tolist(), received
+
+    def forward(self, hidden_states):
+        batch, length, hidden = hidden_states.shape
+        x = hidden_states.view(-1, hidden)
+        logits = self.gate(x)
+        probs, topk_ids = route(logits, self.top_k, self.norm_topk_prob)
+        send, recv, received = self.preprocess(topk_ids)
+        permutation = topk_ids.view(-1).argsort()
+        arrived = ExchangeRows.apply(x[permutation // self.top_k], send, recv, self.group)
+
+        chunks = list(arrived.split(received.flatten().tolist()))  # by rank, then by expert
+        by_expert = [torch.cat(chunks[i :: self.num_local]) for i in range(self.num_local)]
+        outputs = [expert(rows) for expert, rows in zip(self.experts, by_expert)]
+        pieces = [out.split(received[:, i].tolist()) for i, out in enumerate(outputs)]
+        in_order = [piece[rank] for rank in range(self.group.size) for piece in pieces]
+
+        returned = ExchangeRows.apply(torch.cat(in_order), recv, send, self.group)
+        unpermuted = torch.zeros_like(returned)
+        unpermuted[permutation] = returned
+        out = torch.einsum("nkh,nk->nh", unpermuted.view(-1, self.top_k, hidden), probs)
+        return out.view(batch, length, hidden), logits
+
+
 # %% exercise 14.7: scores of every round kept as sums of exponentials in float64
 def ring_attention(query, key, value, group, is_causal=True):
     batch, heads, length, size = query.shape
@@ -808,6 +1142,33 @@ def ring_attention(query, key, value, group, is_causal=True):
             key = pass_on(key, torch.empty_like(key), group)
             value = pass_on(value, torch.empty_like(value), group)
     return (state[2] / state[1]).to(query.dtype)
+
+
+# %% exercise 14.7: blocks put together by their logsumexp, with a sigmoid
+def ring_attention(query, key, value, group, is_causal=True):
+    scale, groups = query.size(-1) ** -0.5, query.size(1) // key.size(1)
+    key, value = key.contiguous(), value.contiguous()
+    out = lse = None
+    for step in range(group.size):
+        if not is_causal or step <= group.rank:
+            k = key.repeat_interleave(groups, dim=1).float()
+            v = value.repeat_interleave(groups, dim=1).float()
+            scores = torch.matmul(query.float(), k.transpose(-2, -1)) * scale
+            if is_causal and step == 0:
+                mask = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
+                scores.masked_fill_(mask, float("-inf"))
+            block_lse = scores.logsumexp(dim=-1, keepdim=True)
+            block_out = torch.matmul(torch.exp(scores - block_lse), v)
+            if out is None:
+                out, lse = block_out, block_lse
+            else:
+                out = out - torch.sigmoid(block_lse - lse) * (out - block_out)
+                lse = lse - nn.functional.logsigmoid(lse - block_lse)
+        if step + 1 != group.size:
+            next_k = pass_on(key, torch.zeros_like(key), group)
+            next_v = pass_on(value, torch.zeros_like(value), group)
+            key, value = next_k, next_v
+    return out.to(query.dtype)
 
 
 # %% exercise 14.8: two counters

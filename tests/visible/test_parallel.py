@@ -37,7 +37,9 @@ test_pass = check("14.1", "pass_on: {shapes} on the ranks", shapes=[
 test_pass_alone = check("14.1", "pass_on: a rank alone", points=0.5, shapes=((4,),))(pass_call)
 
 
-def ring_call(rng, size, shape, dtype=F32, traffic="bytes", **options):
+def ring_call(rng, size, shape, dtype=F32, **options):
+    """If size does not divide the numbers, any of the pieces may be the shorter ones."""
+    traffic = "total" if torch.Size(shape).numel() % size else "bytes"
     inputs = {"tensor": numbers(rng, [shape] * size, dtype), "group": GROUP}
     if not dtype.is_floating_point or dtype == BF16:  # every order of sums is exact
         inputs["tensor"] = each(rng.integers(-9, 9, *shape).to(dtype) for _ in range(size))
@@ -50,7 +52,7 @@ test_ring = check(
 )(ring_call)  # fmt: skip
 test_ring_uneven = check(
     "14.1", "{size} ranks, shape {shape}: pieces of different sizes", points=2,
-    traffic="total", cases=rows("size, shape", (3, (7,)), (4, (5, 2)), (4, (2,))),
+    cases=rows("size, shape", (3, (7,)), (4, (5, 2)), (4, (9,)), (4, (2,))),
 )(ring_call)  # fmt: skip
 test_ring_alone = check("14.1", "a rank alone", points=0.5, size=1, shape=(3,))(ring_call)
 test_ring_dtype = check(
@@ -71,6 +73,12 @@ def same_bits(outcomes):
     )}])]  # fmt: skip
 
 
+test_ring_strided = check(
+    "14.1", "a tensor that is not contiguous, and that stays as it was", points=0.5, size=2,
+    shape=(4, 3),
+)(lambda rng, size, shape: Call("ring_all_reduce", ranks=size, group=GROUP, tensor=each(
+    rng.normal(*shape).T for _ in range(size)
+)))  # fmt: skip
 test_ring_bits = check(
     "14.1", "the same bits on all ranks", view=same_bits, size=3, shape=(50,)
 )(ring_call)
@@ -138,7 +146,7 @@ test_data_steps = check(
 )(data_call)
 test_data_buckets = check(
     "14.2", "buckets of at most {bucket_size} numbers", sizes=((2, 4), (1, 4)),
-    traffic="buckets", bucket_size=[30, 45, 1000],
+    traffic="buckets", bucket_size=[30, 45, 57, 1000],
 )(data_call)  # fmt: skip
 test_data_kinds = check(
     "14.2", "all_reduce is all that travels", points=0.5, sizes=((1, 4), (2, 3)),
@@ -152,7 +160,7 @@ test_data_alone = check("14.2", "a rank alone", points=0.5, sizes=((3, 4),))(dat
 
 def adamw_call(
     rng, size, shapes=((4, 2), (3,), (1,)), steps=1, lr=0.1, without=(), clip=None,
-    traffic="none", read=".params", betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
+    traffic="none", read=".params", betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, **given,
 ):  # fmt: skip
     """Steps, each after gradients of its own; then what `read` says."""
     seed = int(rng.integers(0, 1000))
@@ -162,7 +170,7 @@ def adamw_call(
                 traffic=traffic, by_position=True)  # fmt: skip
     for number in range(steps):
         rate = Given("parallel.gradients", seed=seed + number, without=without,
-                     value=lr * (1 + number))  # fmt: skip
+                     value=lr * (1 + number), **given)  # fmt: skip
         call.then("__setattr__", name="lr", value=rate)
         call.then("step", max_grad_norm=clip)
     return call.then(read)
@@ -187,6 +195,14 @@ test_adamw_none = check(
 test_adamw_clip = check(
     "14.3", "clipped to {clip}, by the norm of all ranks together", points=1.5, size=2,
     clip=[0.5, 100.0], steps=2, eps=0.5,
+)(adamw_call)  # fmt: skip
+test_adamw_tiny = check(
+    "14.3", "tiny gradients: the 1e-6 beside the norm", points=0.25, size=2, clip=1e-6,
+    scale=1e-6, eps=1e-6, steps=[1],
+)(adamw_call)  # fmt: skip
+test_adamw_loaded = check(
+    "14.3", "weights that were loaded between two steps", points=0.5, size=2, steps=2,
+    loaded=True,
 )(adamw_call)  # fmt: skip
 test_adamw_moments = check(
     "14.3", "{read} has the size of a shard", size=3, read=[".exp_avg", ".exp_avg_sq"],
@@ -216,6 +232,12 @@ test_copy = check(
 test_reduce = check(
     "14.4", "ReduceFromRanks on {size} ranks, and its gradient", symbol="ReduceFromRanks",
     size=[2, 3],
+)(pair_call)  # fmt: skip
+
+
+test_copy_residual = check(
+    "14.4", "CopyToRanks(x) + x, and the gradient", points=0.25, symbol="CopyToRanks",
+    residual="x",
 )(pair_call)  # fmt: skip
 
 

@@ -14,12 +14,13 @@ from labkit.checks.compare import Difference, agree, assert_same
 from labkit.checks.declared import Declaration
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import CheckResult, Result
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
 from labkit.sandbox.inside.call import Outcome
 
 MOST_PARTS = 20
 MOST_NAMED = 5  # parts on each side that a sentence lists
 PLAIN = "values"  # the part that is everything, without dtypes, gradients and side effects
+RANKS = said("all that is on the ranks")  # one part: what is true of some of them is no reason
 Key = int | str
 View = Callable[[list[Outcome]], list[Outcome]]
 
@@ -28,6 +29,9 @@ def parts_of(value: Any) -> Mapping[Key, Any]:
     """The parts of one value: of several tensors by their number, of a dict by their names."""
     if isinstance(value, Mapping) and isinstance(value.get("returned"), (Mapping, list)):
         return parts_of(value["returned"])
+    if isinstance(value, Mapping) and "rank 0" in value:
+        ranks = {key: item for key, item in value.items() if key.startswith("rank ")}
+        value = {RANKS: ranks} | {k: item for k, item in value.items() if k not in ranks}
     if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
         value = dict(enumerate(value))
     return value if isinstance(value, Mapping) and 1 < len(value) <= MOST_PARTS else {}
@@ -45,8 +49,9 @@ def part_view(key: Key) -> View:
 
     def view(outcomes: list[Outcome]) -> list[Outcome]:
         return [
-            Outcome([part for v in o.values for part in of_value(v)], failure=o.failure)
+            replace(o if key == RANKS else Outcome(failure=o.failure), values=values)
             for o in outcomes
+            for values in [[part for value in o.values for part in of_value(value)]]
         ]
 
     return view
@@ -76,7 +81,8 @@ def right_and_wrong(
             continue
         expected = _right(check, oracle)
         for key in (key for o in expected for value in o.values for key in parts_of(value)):
-            word = messages.place(key, check.failure_call.returns).removesuffix(tr(": "))
+            word = messages.place(tr(key) if key == RANKS else key, check.failure_call.returns)
+            word = word.removesuffix(tr(": "))
             names.setdefault(key, word)
             view = part_view(key)
             if not all(map(agree, view(check.outcomes), view(expected))):

@@ -45,6 +45,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "most_operations": (int, None),
     "ranks": (int, None),
     "traffic": (str, "none"),
+    "residual": (str, None),
     "profile": (tuple, ()),
 }
 
@@ -76,6 +77,7 @@ class Call:
             Given("parallel.group") is the group of each, Given("parallel.by_rank", values=...)
             what differs between them; each value is {"rank 0": ..., "rank 1": ..., ...}
     traffic what of the ranks' talk is compared beside their values, one of TRAFFIC
+    residual  an input that is added to the value, as around a layer
     profile  inputs of the last step: what Triton kernels load of them and store is one more
             value, see kernels.profile.Profile.report
 
@@ -129,13 +131,14 @@ class Call:
 
 @dataclass
 class Failure:
-    """An exception that learner code raised: its name, its text, the line of its cell, and the
-    names of the exceptions it derives from."""
+    """An exception that learner code raised: its name, its text, the line of its cell, the
+    names of the exceptions it derives from, and the rank on which, see Call.ranks."""
 
     kind: str
     text: str
     line: int | None = None
     bases: list[str] = field(default_factory=list)
+    rank: int | None = None
 
 
 @dataclass
@@ -200,7 +203,9 @@ def describe(error: BaseException, filename: str | None) -> Failure:
     if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
         line = error.lineno
     bases = [kind.__name__ for kind in type(error).__mro__[1:8]]
-    return Failure(type(error).__name__[:80], " ".join(text[:1000].split())[:300], line, bases)
+    text, rank = " ".join(text[:1000].split())[:300], getattr(error, "rank", None)
+    rank = rank if type(rank) is int else None
+    return Failure(type(error).__name__[:80], text, line, bases, rank)
 
 
 def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -215,7 +215,7 @@ def decode_call(blob: bytes) -> Call:
 
 def encode_outcome(outcome: Outcome) -> bytes:
     failure = outcome.failure
-    fields = failure and [failure.kind, failure.text, failure.line, failure.bases]
+    fields = failure and [*vars(failure).values()]
     return pack({**vars(outcome), "failure": fields})
 
 
@@ -247,11 +247,12 @@ def _checked(value: Any, kind: Any, most: int = MAX_NAME) -> Any:
     return one_line(value, most) if kind is str else value
 
 
-def _failure(kind: Any, text: Any, line: Any, bases: Any) -> Failure:
+def _failure(kind: Any, text: Any, line: Any, bases: Any, rank: Any) -> Failure:
     name = _checked(kind, str)
     return Failure(
         name if name.isidentifier() else "Error",
         _checked(text, str, MAX_ERROR),
         line and _checked(line, int),
         _checked(bases, [str])[:8],
+        rank if rank is None else _checked(rank, int),
     )

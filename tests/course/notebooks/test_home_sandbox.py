@@ -16,8 +16,9 @@ from labkit.course import cells
 from labkit.course.syllabus import LABS, find_lab
 from labkit.learner import home_sandbox
 from labkit.learner.home_sandbox import HomeSandbox, OutOfTime
-from labkit.sandbox.inside.call import Call
+from labkit.sandbox.inside.call import Call, Given
 from labkit.sandbox.inside.importer import imported
+from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.launch import LoadRequest
 
 FOLDER = "somewhere/tinyllm"
@@ -172,6 +173,16 @@ def test_off_the_main_thread_code_runs_without_a_limit():
     thread.start()
     thread.join()
     assert found[0].failure is None
+
+
+def test_a_loop_on_a_rank_says_on_which(monkeypatch):
+    monkeypatch.setattr(home_sandbox, "CPU_SECONDS", 0.4)
+    path = f"{FOLDER}/parallel.py"
+    exec(compile("def work(group):\n  while group.rank: pass\n", path, "exec"), names := {})
+    call = Call("work", ranks=2, group=Given("parallel.group"))
+    with pytest.raises(OutOfTime) as stopped, HomeSandbox(FOLDER).entered():
+        perform(call, names)
+    assert (stopped.value.line, stopped.value.rank) == (2, 1)
 
 
 # As a learner sees it

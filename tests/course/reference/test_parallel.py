@@ -150,7 +150,28 @@ def test_an_exception_in_one_rank_ends_all():
     with pytest.raises(KeyError, match="lost"):
         World(4).run(work)
     failure = perform(Call("work", ranks=4, group=GROUP), {"work": work}).failure
-    assert (failure.kind, failure.text) == ("KeyError", "'lost'")
+    assert (failure.kind, failure.text, failure.rank) == ("KeyError", "'lost'", 2)
+
+
+def test_a_rank_that_does_not_exist_is_told():
+    def work(group):
+        group.send(torch.ones(1), dst=group.rank + 1)
+
+    words = "there is no rank 1: ranks are 0 to 0"
+    with pytest.raises(ValueError, match=words):
+        World(1).run(work)
+    failure = perform(Call("work", ranks=1, group=GROUP), {"work": work}).failure
+    assert (failure.text, failure.rank) == (words, 0)
+
+
+def test_a_collective_takes_one_tensor_for_each_rank():
+    def work(group):
+        group.reduce_scatter(torch.ones(1), [torch.ones(1)] * 3)
+
+    with pytest.raises(ValueError, match="reduce_scatter takes a tensor per rank, not 3"):
+        World(2).run(work)
+    failure = perform(Call("work", ranks=2, group=GROUP), {"work": work}).failure
+    assert failure.text == "reduce_scatter takes a tensor per rank, not 3"
 
 
 def test_shapes_that_differ_are_told():
@@ -170,7 +191,8 @@ def test_a_rank_that_never_ends_is_stopped():
         group.all_reduce(torch.ones(1))
 
     before = threading.active_count()
-    with pytest.raises(TimeoutError, match="rank 1 has computed for"):
+    words = r"rank 1 has computed for 0.5 .* is at line \d+ in work, `(while group.rank:|pass)`"
+    with pytest.raises(TimeoutError, match=words):
         World(2, seconds=0.5).run(work)
     time.sleep(0.5)
     assert threading.active_count() == before

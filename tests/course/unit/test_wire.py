@@ -75,7 +75,7 @@ def test_an_input_named_like_an_option_goes_into_a_step():
 def test_outcomes_come_back_whole():
     outcomes = [
         Outcome([X, 1], {"x": X}, {"w": [2, 3]}, ["x"], {"rate": X.sum()}),
-        Outcome(failure=Failure("ValueError", "no", 3, ["Exception"])),
+        Outcome(failure=Failure("ValueError", "no", 3, ["Exception"], rank=0)),
         Outcome(["two  spaces\n"]),
     ]
     first, *others = [wire.decode_outcome(wire.encode_outcome(each)) for each in outcomes]
@@ -196,8 +196,9 @@ def test_what_is_no_outcome_is_refused(monkeypatch):
         *({"values": {}}, {"grads": [X]}, {"grads": {"x": 1}}, {"state": {"x": "y"}}),
         *({"names": {"w": 3}}, {"names": {"w": ["3"]}}, {"names": {"w": [True]}}),
         *({"changed": "x"}, {"changed": [1]}, {"failure": "no"}, {"failure": ["a", "b"]}),
-        *({"failure": ["E", "t", "3", []]}, {"failure": ["E", 1, 3, []]}),
-        *({"failure": ["E", "t", 3, [1]]}, {"names": {str(n): [] for n in range(9)}}),
+        *({"failure": ["E", "t", "3", [], 0]}, {"failure": ["E", 1, 3, [], 0]}),
+        *({"failure": ["E", "t", 3, [1], 0]}, {"failure": ["E", "t", 3, [], ""]}),
+        {"names": {str(n): [] for n in range(9)}},
     ]
     cases = {str(fields): pack(FIELDS | fields) for fields in changes}
     cases |= {"a list": pack([FIELDS]), "no field": pack({})}

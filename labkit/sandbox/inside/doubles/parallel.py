@@ -47,8 +47,7 @@ class Ranks:
         before, Ranks.current = Ranks.current, self
         try:
             while len(results) < self.size:
-                free = [r for r in range(self.size) if self.waiting[r] is None]
-                free = [r for r in free if r not in results]
+                free = [r for r, e in enumerate(self.waiting) if e is None and r not in results]
                 if not free:
                     raise Deadlock(describe(self.waiting))
                 for self.running in free:
@@ -57,6 +56,9 @@ class Ranks:
                         results[self.running] = work()
                     except Waits:
                         continue
+                    except BaseException as error:
+                        error.rank = self.running
+                        raise
         finally:
             Ranks.current = before
         return [results[rank] for rank in range(self.size)]
@@ -119,12 +121,14 @@ class ReplayedGroup:
         write(tensor, self._talk("recv", [tensor], src))
 
     def _count(self, kind: str, size: int, other: int | None = None) -> None:
+        if other is not None and not 0 <= other < self.size:
+            raise ValueError(f"there is no rank {other}: ranks are 0 to {self.size - 1}")
         self.bytes_sent += size
         self.log.append((kind, size, other))
 
     def _talk(self, kind: str, tensors: list[Tensor], option: Any = None) -> Any:
-        if option is not None and kind in ("send", "recv") and not 0 <= option < self.size:
-            raise ValueError(f"there is no rank {option}: ranks are 0 to {self.size - 1}")
+        if kind in ("reduce_scatter", "all_to_all") and len(tensors) != self.size:
+            raise ValueError(f"{kind} takes a tensor per rank, not {len(tensors)}")
         answers = self.ranks.answers[self.rank]
         self.place += 1
         if self.place <= len(answers):
@@ -206,14 +210,18 @@ def weights(shapes: list[tuple[int, ...]], seed: int) -> list[nn.Parameter]:
     return made
 
 
-def gradients(seed: int, value: Any, without: tuple[int, ...] = ()) -> Any:
+def gradients(
+    seed: int, value: Any, without: tuple[int, ...] = (), scale: float = 1, loaded: bool = False
+) -> Any:
     """Add this rank's gradients to those of `weights`, as backward does; returns value.
 
     without    numbers of the parameters that get none
+    loaded     the weights are new, too, as after a checkpoint was loaded
     """
     numbers = torch.Generator().manual_seed(100 * seed + group().rank)
     for number, weight in enumerate(group().weights):
-        grad = torch.randn(weight.shape, generator=numbers)
+        grad = scale * torch.randn(weight.shape, generator=numbers)
+        weight.data += number + 1 if loaded else 0
         if number not in without:
             weight.grad = grad if weight.grad is None else weight.grad + grad
     return value
@@ -230,10 +238,11 @@ TRAFFIC: dict[str, Callable[[list[ReplayedGroup]], dict[str, Any]]] = {
         kinds_in(groups) | {"bytes that each rank sends": [g.bytes_sent for g in groups]}
     ),
     "total": lambda groups: (
-        kinds_in(groups) | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)}
+        kinds_in(groups)
+        | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)}
+        | {"bytes of the largest piece": max((e[1] for g in groups for e in g.log), default=0)}
     ),
-    # Of rank 0; what is smaller are counts and losses
-    "buckets": lambda groups: {
+    "buckets": lambda groups: {  # of rank 0; what is smaller are counts and losses
         "numbers in each bucket": [
             size * groups[0].size // (groups[0].size - 1) // 8
             for kind, size, _ in groups[0].log
