@@ -46,6 +46,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "ranks": (int, None),
     "traffic": (str, "none"),
     "profile": (tuple, ()),
+    "first_program": (int, 0),
 }
 
 
@@ -78,6 +79,7 @@ class Call:
     traffic what of the ranks' talk is compared beside their values, one of TRAFFIC
     profile  inputs of the last step: what Triton kernels load of them and store is one more
             value, see kernels.profile.Profile.report
+    first_program   the number of the first program, see kernels.profile.numbered_from
 
     A Double among a step's inputs that has something to report makes the value of the step
     {"returned": ..., and that}. torch's global generator starts every call with the same seed.
