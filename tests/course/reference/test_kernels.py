@@ -187,12 +187,16 @@ def test_the_rest_of_the_course_needs_no_triton():
         "import sys; sys.modules['triton'] = None\n"
         "import solutions.kernels as k, torch\n"
         "from labkit.course.syllabus import find_lab\n"
-        "try: k.rms_norm(torch.ones(2, 4), torch.ones(4))\n"
-        "except ModuleNotFoundError as error: print(error)\n"
+        "x, picked = torch.ones(1, 1, 2, 4), torch.zeros(2, 1, dtype=torch.long)\n"
+        "for run in (lambda: k.rms_norm(x, x[0, 0, 0]),\n"
+        "            lambda: k.moe_linear(x[0, 0], torch.ones(2, 3, 4), picked),\n"
+        "            lambda: k.flash_attention_backward(x, x, x, x, x)):\n"
+        "    try: run()\n"
+        "    except ModuleNotFoundError as error: print(error)\n"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.startswith("Not run: a kernel needs Triton"), done.stderr
+    assert done.stdout.count("Not run: a kernel needs Triton") == 3, done.stderr
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="not checked: there is no GPU")
