@@ -389,3 +389,246 @@ def quantized_matvec(
         BITS=bits, BLOCK_ROWS=block_rows, BLOCK=block_size,
     )  # fmt: skip
     return out
+
+
+# %% exercise 16.6: moe_kernel, moe_linear
+@triton.jit
+def moe_kernel(
+    x_ptr, weight_ptr, order_ptr, first_ptr, out_ptr, top_k, in_size, out_size,
+    BLOCK: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_OUT: tl.constexpr,
+):  # fmt: skip
+    """Program (x, block) computes BLOCK_OUT outputs of all picks of expert x.
+
+    Pick p is choice p % top_k of token p // top_k. The picks of expert x are those at
+    order[first[x]] up to, without, order[first[x + 1]]; for each of them
+    out[p] = weight[x] @ x[p // top_k].
+
+    BLOCK picks at a time: a tile of their tokens' numbers, times a tile of the expert's weight,
+    BLOCK_IN columns at a time, summed in float32. So a weight is loaded once per block of picks
+    and not once per pick, that of an expert nobody picked not at all, and no sorted copy of the
+    tokens is stored.
+
+    Shapes: x (N, in_size), weight (X, out_size, in_size), order (N * top_k,) int64,
+            first (X + 1,) int64, out (N * top_k, out_size), all contiguous
+    """
+    ### BEGIN SOLUTION
+    expert = tl.program_id(0)
+    feature = tl.program_id(1) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    last = tl.load(first_ptr + expert + 1)
+    for start in range(tl.load(first_ptr + expert), last, BLOCK):
+        slot = start + tl.arange(0, BLOCK)
+        is_pick = slot < last
+        pick = tl.load(order_ptr + slot, mask=is_pick, other=0)
+        token = pick // top_k
+        total = tl.zeros((BLOCK, BLOCK_OUT), tl.float32)
+        for begin in range(0, in_size, BLOCK_IN):
+            column = begin + tl.arange(0, BLOCK_IN)
+            in_row = column[None, :] < in_size
+            x_place = token[:, None] * in_size + column[None, :]
+            x = tl.load(x_ptr + x_place, mask=is_pick[:, None] & in_row, other=0.0)
+            place = (expert * out_size + feature[:, None]) * in_size + column[None, :]
+            is_weight = (feature[:, None] < out_size) & in_row
+            weight = tl.load(weight_ptr + place, mask=is_weight, other=0.0)
+            total += tl.dot(x, tl.trans(weight), input_precision="ieee")
+        is_out = is_pick[:, None] & (feature[None, :] < out_size)
+        tl.store(out_ptr + pick[:, None] * out_size + feature[None, :], total, mask=is_out)
+    ### END SOLUTION
+
+
+def moe_linear(x: Tensor, weight: Tensor, experts: Tensor, block_size: int = 16) -> Tensor:
+    """Sort the picks by expert, and start moe_kernel: each token times its experts' matrices.
+
+    order    the picks 0 ... N * k - 1, those of expert 0 first, then those of expert 1, ...
+    first    where those of each expert begin in order, and, last, where all end
+
+    Shapes: x (N, in_size), weight (X, out_size, in_size), experts (N, k) int64
+            -> (N, k, out_size), in the order of experts
+    dtype:  that of x; sums are float32
+    Source: Gale et al. 2022, https://arxiv.org/abs/2211.15841
+    """
+    (tokens, top_k), (num_experts, out_size, in_size) = experts.shape, weight.shape
+    out = torch.empty(tokens, top_k, out_size, dtype=x.dtype, device=x.device)
+    ### BEGIN SOLUTION
+    picked = experts.flatten()  # (N * k,) the expert of each pick
+    order = picked.argsort(stable=True)
+    counts = picked.bincount(minlength=num_experts)
+    first = torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
+    ### END SOLUTION
+    moe_kernel[(num_experts, triton.cdiv(out_size, block_size))](
+        x, weight, order, first, out, top_k, in_size, out_size,
+        BLOCK=block_size, BLOCK_IN=block_size, BLOCK_OUT=block_size,
+    )  # fmt: skip
+    return out
+
+
+# %% exercise 16.7: query_grad_kernel, key_value_grad_kernel
+@triton.jit
+def load_rows(ptr, row, is_row, size, BLOCK_D: tl.constexpr):
+    """Rows of a contiguous tensor in float32, (lanes, BLOCK_D), 0 outside."""
+    feature = tl.arange(0, BLOCK_D)[None, :]
+    inside = is_row[:, None] & (feature < size)
+    return tl.load(ptr + row[:, None] * size + feature, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_rows(ptr, row, is_row, numbers, size, BLOCK_D: tl.constexpr):
+    """Store (lanes, BLOCK_D) numbers as rows of a contiguous tensor."""
+    feature = tl.arange(0, BLOCK_D)[None, :]
+    inside = is_row[:, None] & (feature < size)
+    tl.store(ptr + row[:, None] * size + feature, numbers, mask=inside)
+
+
+@triton.jit
+def scores_of(query, key, scale, position, key_row, total, IS_CAUSAL: tl.constexpr):
+    """The scores of a tile, as in 16.4: -inf where a query does not attend."""
+    may_see = key_row[None, :] < total
+    if IS_CAUSAL:
+        may_see = may_see & (key_row[None, :] <= position[:, None])
+    scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+    return tl.where(may_see, scores, -float("inf"))
+
+
+@triton.jit
+def query_grad_kernel(
+    query_ptr, key_ptr, value_ptr, out_ptr, grad_ptr, query_grad_ptr, log_sum_ptr, delta_ptr,
+    queries_per_kv_head, new, total, head_dim, scale,
+    IS_CAUSAL: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Program (block, n) computes the gradient of BLOCK queries of head n of all B * H.
+
+        delta      = sum over the features of grad * out, one number per query
+        log_sum    = log(sum over the keys of exp(score)), one number per query
+        weights    = exp(scores - log_sum)
+        d_scores   = weights * (grad @ value^T - delta)
+        query_grad = scale * d_scores @ key
+
+    First pass over the blocks of keys: log_sum, with the running maximum of 16.4. Second pass:
+    the gradient. log_sum and delta (B * H, T) are stored for the other kernel. If IS_CAUSAL,
+    blocks of keys past the last query of the program are not loaded. All in float32.
+    """
+    ### BEGIN SOLUTION
+    head = tl.program_id(1)
+    query_row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_query, row = query_row < new, head * new + query_row
+    query = load_rows(query_ptr, row, is_query, head_dim, BLOCK_D)
+    grad = load_rows(grad_ptr, row, is_query, head_dim, BLOCK_D)
+    delta = tl.sum(grad * load_rows(out_ptr, row, is_query, head_dim, BLOCK_D), axis=1)
+    position = total - new + query_row
+    first_key = (head // queries_per_kv_head) * total
+    end = total
+    if IS_CAUSAL:
+        end = tl.minimum(total, total - new + (tl.program_id(0) + 1) * BLOCK)
+    largest = tl.full((BLOCK,), -float("inf"), tl.float32)
+    weight_sum = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, end, BLOCK):
+        key_row = start + tl.arange(0, BLOCK)
+        key = load_rows(key_ptr, first_key + key_row, key_row < total, head_dim, BLOCK_D)
+        scores = scores_of(query, key, scale, position, key_row, total, IS_CAUSAL)
+        new_largest = tl.maximum(largest, tl.max(scores, axis=1))
+        shrunk = weight_sum * tl.exp(largest - new_largest)
+        weight_sum = shrunk + tl.sum(tl.exp(scores - new_largest[:, None]), axis=1)
+        largest = new_largest
+    log_sum = largest + tl.log(weight_sum)
+    tl.store(log_sum_ptr + row, log_sum, mask=is_query)
+    tl.store(delta_ptr + row, delta, mask=is_query)
+    query_grad = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    for start in range(0, end, BLOCK):
+        key_row = start + tl.arange(0, BLOCK)
+        key = load_rows(key_ptr, first_key + key_row, key_row < total, head_dim, BLOCK_D)
+        value = load_rows(value_ptr, first_key + key_row, key_row < total, head_dim, BLOCK_D)
+        scores = scores_of(query, key, scale, position, key_row, total, IS_CAUSAL)
+        weights = tl.exp(scores - log_sum[:, None])
+        weight_grad = tl.dot(grad, tl.trans(value), input_precision="ieee")
+        d_scores = weights * (weight_grad - delta[:, None])
+        query_grad += tl.dot(d_scores, key, input_precision="ieee")
+    store_rows(query_grad_ptr, row, is_query, query_grad * scale, head_dim, BLOCK_D)
+    ### END SOLUTION
+
+
+@triton.jit
+def key_value_grad_kernel(
+    query_ptr, key_ptr, value_ptr, grad_ptr, log_sum_ptr, delta_ptr, key_grad_ptr,
+    value_grad_ptr, queries_per_kv_head, new, total, head_dim, scale,
+    IS_CAUSAL: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Program (block, n) computes the gradients of BLOCK keys and values of KV head n of B * K.
+
+        value_grad = weights^T @ grad
+        key_grad   = scale * d_scores^T @ query
+
+    summed over all queries of all heads that read this KV head: a program owns its keys, so no
+    two of them add to one place. weights and d_scores as above, from log_sum and delta. If
+    IS_CAUSAL, blocks of queries before the first key of the program are not loaded.
+    """
+    ### BEGIN SOLUTION
+    kv_head = tl.program_id(1)
+    key_row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_key, row = key_row < total, kv_head * total + key_row
+    key = load_rows(key_ptr, row, is_key, head_dim, BLOCK_D)
+    value = load_rows(value_ptr, row, is_key, head_dim, BLOCK_D)
+    begin = 0
+    if IS_CAUSAL:
+        begin = tl.maximum(0, tl.program_id(0) * BLOCK - (total - new)) // BLOCK * BLOCK
+    key_grad = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    value_grad = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    for number in range(queries_per_kv_head):
+        first_query = (kv_head * queries_per_kv_head + number) * new
+        for start in range(begin, new, BLOCK):
+            query_row = start + tl.arange(0, BLOCK)
+            is_query, place = query_row < new, first_query + query_row
+            query = load_rows(query_ptr, place, is_query, head_dim, BLOCK_D)
+            grad = load_rows(grad_ptr, place, is_query, head_dim, BLOCK_D)
+            log_sum = tl.load(log_sum_ptr + place, mask=is_query, other=0.0)
+            delta = tl.load(delta_ptr + place, mask=is_query, other=0.0)
+            position = query_row + total - new
+            scores = scores_of(query, key, scale, position, key_row, total, IS_CAUSAL)
+            weights = tl.exp(scores - log_sum[:, None])
+            value_grad += tl.dot(tl.trans(weights), grad, input_precision="ieee")
+            weight_grad = tl.dot(grad, tl.trans(value), input_precision="ieee")
+            d_scores = (weight_grad - delta[:, None]) * weights
+            key_grad += tl.dot(tl.trans(d_scores), query, input_precision="ieee")
+    store_rows(key_grad_ptr, row, is_key, key_grad * scale, head_dim, BLOCK_D)
+    store_rows(value_grad_ptr, row, is_key, value_grad, head_dim, BLOCK_D)
+    ### END SOLUTION
+
+
+def flash_attention_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    is_causal: bool = True,
+    scale: float | None = None,
+    block_size: int = 16,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of flash_attention's query, key and value.
+
+    No table of scores in memory: two numbers per query are kept, and the weights are computed
+    again from them.
+
+    Shapes: grad_out, query, out (B, H, T, D), key, value (B, K, S, D)
+            -> (query_grad, key_grad, value_grad), each of its tensor's shape
+    dtype:  that of its tensor; float32 inside
+    Source: Dao 2023, https://arxiv.org/abs/2307.08691
+    """
+    batch, heads, new, head_dim = query.shape
+    kv_heads, total = key.shape[1:3]
+    grad_out, query, key, value, out = (
+        x.contiguous() for x in (grad_out, query, key, value, out)
+    )
+    query_grad, key_grad, value_grad = map(torch.empty_like, (query, key, value))
+    log_sum = torch.empty(batch, heads, new, dtype=torch.float32, device=query.device)
+    delta = torch.empty_like(log_sum)
+    sizes = (heads // kv_heads, new, total, head_dim)
+    scale = head_dim**-0.5 if scale is None else scale
+    blocks = {"BLOCK": block_size, "BLOCK_D": triton.next_power_of_2(head_dim)}
+    query_grad_kernel[(triton.cdiv(new, block_size), batch * heads)](
+        query, key, value, out, grad_out, query_grad, log_sum, delta, *sizes, scale,
+        IS_CAUSAL=is_causal, **blocks,
+    )  # fmt: skip
+    key_value_grad_kernel[(triton.cdiv(total, block_size), batch * kv_heads)](
+        query, key, value, grad_out, log_sum, delta, key_grad, value_grad, *sizes, scale,
+        IS_CAUSAL=is_causal, **blocks,
+    )  # fmt: skip
+    return query_grad, key_grad, value_grad

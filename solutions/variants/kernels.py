@@ -154,6 +154,73 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
     return out if residual is None else (out, total.view(hidden_states.shape))
 
 
+# %% exercise 16.1: an addition and a norm in one pass, as Liger has them
+@triton.jit
+def rms_norm_kernel(
+    Y_ptr, S_ptr, X_ptr, R_ptr, W_ptr, Y_stride, X_stride, R_stride, n_cols, eps,
+    has_residual: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
+    row_idx = tl.program_id(0).to(tl.int64)
+    col_offsets = tl.arange(0, BLOCK_SIZE)
+    mask = col_offsets < n_cols
+    Y_ptr += row_idx * Y_stride
+    S_ptr += row_idx * Y_stride
+    X_ptr += row_idx * X_stride
+    R_ptr += row_idx * R_stride
+    S_row = tl.load(X_ptr + col_offsets, mask=mask, other=0).to(tl.float32)
+    if has_residual:
+        S_row += tl.load(R_ptr + col_offsets, mask=mask, other=0).to(tl.float32)
+        S_row = S_row.to(S_ptr.dtype.element_ty)  # the norm sees the sum as it is stored
+        tl.store(S_ptr + col_offsets, S_row, mask=mask)
+    S_row = S_row.to(tl.float32)
+    W_row = tl.load(W_ptr + col_offsets, mask=mask, other=0)
+    mean_square = tl.sum(S_row * S_row, axis=0) / n_cols
+    rstd = tl.rsqrt(mean_square + eps)
+    tl.store(Y_ptr + col_offsets, S_row * rstd * W_row.to(tl.float32), mask=mask)
+
+
+def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
+    shape = hidden_states.shape
+    X = as_rows(hidden_states)
+    R = X if residual is None else as_rows(residual)
+    n_rows, n_cols = X.shape
+    Y = torch.empty((n_rows, n_cols), dtype=X.dtype, device=X.device)
+    S = Y if residual is None else torch.empty((n_rows, n_cols), dtype=X.dtype)
+    rms_norm_kernel[(n_rows,)](
+        Y, S, X, R, weight, Y.stride(0), X.stride(0), R.stride(0), n_cols, eps,
+        has_residual=residual is not None, BLOCK_SIZE=triton.next_power_of_2(n_cols),
+    )  # fmt: skip
+    return Y.view(*shape) if residual is None else (Y.view(*shape), S.view(*shape))
+
+
+# %% exercise 16.1: names of the puzzles, masks by where
+@triton.jit
+def rms_norm_kernel(x_ptr, y_ptr, g_ptr, z_ptr, s_ptr, xs, ys, T, eps, ADD, B0: tl.constexpr):
+    pid = tl.program_id(0)
+    off_x = tl.arange(0, B0)
+    mask_x = off_x < T
+    x = tl.load(x_ptr + pid * xs + off_x, mask_x, other=0.0).to(tl.float32)
+    if ADD:
+        x = x + tl.load(y_ptr + pid * ys + off_x, mask_x, other=0.0)
+    tl.store(s_ptr + pid * T + off_x, x, mask_x)
+    x_sq = tl.where(mask_x, x * x, 0.0)
+    z = x / tl.sqrt(tl.sum(x_sq) / T + eps)
+    z = z * tl.load(g_ptr + off_x, mask_x, other=1.0)
+    tl.store(z_ptr + pid * T + off_x, z, mask_x)
+
+
+def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
+    x, T = as_rows(hidden_states), hidden_states.shape[-1]
+    y = as_rows(residual) if residual is not None else x
+    z, s = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape, dtype=x.dtype)
+    B0 = 2 ** (T - 1).bit_length()
+    rms_norm_kernel[(len(x),)](
+        x, y, weight, z, s, x.stride(0), y.stride(0), T, eps, residual is not None, B0=B0
+    )
+    z, s = z.view(hidden_states.shape), s.view(hidden_states.shape)
+    return z if residual is None else (z, s)
+
+
 # %% exercise 16.2: a row per program, as Liger has it
 @triton.jit
 def swiglu_kernel(a_ptr, b_ptr, c_ptr, a_stride, b_stride, n_cols, BLOCK_SIZE: tl.constexpr):
@@ -826,3 +893,437 @@ def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
         x, weight, scale, out, rows, columns, groups, bits, 1, block_size
     )
     return out
+
+
+# %% exercise 16.6: tokens in order of expert, a program per block of picks
+@triton.jit
+def moe_kernel(
+    x_ptr, w_ptr, row_ptr, owner_ptr, begin_ptr, end_ptr, y_ptr, k, width, height,
+    B: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    expert = tl.load(owner_ptr + block)
+    at = tl.load(begin_ptr + block) + tl.arange(0, B)
+    ok = at < tl.load(end_ptr + block)
+    pick = tl.load(row_ptr + at, mask=ok, other=0)
+    o = tl.program_id(1) * C + tl.arange(0, C)[None, :]
+    acc = tl.zeros((B, C), tl.float32)
+    for start in range(0, width, C):
+        i = start + tl.arange(0, C)
+        inside = ok[:, None] & (i[None, :] < width)
+        x = tl.load(x_ptr + (pick // k)[:, None] * width + i[None, :], mask=inside, other=0.0)
+        w_at = w_ptr + expert * height * width + o * width + i[:, None]
+        w = tl.load(w_at, mask=(o < height) & (i[:, None] < width), other=0.0)
+        acc = tl.dot(x.to(tl.float32), w.to(tl.float32), acc, input_precision="ieee")
+    tl.store(y_ptr + pick[:, None] * height + o, acc, mask=ok[:, None] & (o < height))
+
+
+def moe_linear(x, weight, experts, block_size=16):
+    n, k = experts.shape
+    out = x.new_empty(n, k, weight.size(1))
+    sorted_picks = torch.sort(experts.reshape(-1), stable=True)
+    blocks, begin = [], 0
+    for expert in range(len(weight)):
+        count = int((experts == expert).sum())
+        for start in range(begin, begin + count, block_size):
+            blocks.append((expert, start, begin + count))
+        begin += count
+    owner, begins, ends = torch.tensor(blocks).T.contiguous()
+    moe_kernel[len(blocks), triton.cdiv(weight.size(1), block_size)](
+        x, weight, sorted_picks.indices, owner, begins, ends, out, k, x.size(1), weight.size(1),
+        B=block_size, C=block_size,
+    )  # fmt: skip
+    return out
+
+
+# %% exercise 16.6: no matrix product, sums over an axis
+@triton.jit
+def moe_kernel(
+    x_ptr, weight_ptr, order_ptr, first_ptr, out_ptr, top_k, in_size, out_size,
+    BLOCK: tl.constexpr, BLOCK_IN: tl.constexpr, BLOCK_OUT: tl.constexpr,
+):  # fmt: skip
+    expert, outputs = tl.program_id(0), tl.program_id(1) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    weight_ptr += expert.to(tl.int64) * out_size * in_size
+    begin, end = tl.load(first_ptr + expert), tl.load(first_ptr + expert + 1)
+    blocks = tl.cdiv(end - begin, BLOCK)
+    for number in range(blocks):
+        at = begin + number * BLOCK + tl.arange(0, BLOCK)
+        pick = tl.load(order_ptr + at, mask=at < end, other=-1)
+        there = pick[:, None] >= 0
+        acc = tl.zeros((BLOCK, BLOCK_OUT), dtype=tl.float32)
+        for start in range(0, in_size, BLOCK_IN):
+            c = start + tl.arange(0, BLOCK_IN)[None, :]
+            x_at = x_ptr + (pick[:, None] // top_k) * in_size + c
+            x = tl.load(x_at, mask=there & (c < in_size), other=0.0).to(tl.float32)
+            w_ok = (outputs[:, None] < out_size) & (c < in_size)
+            w = tl.load(weight_ptr + outputs[:, None] * in_size + c, mask=w_ok, other=0.0)
+            acc += tl.sum(x[:, None, :] * w.to(tl.float32)[None, :, :], axis=2)
+        out_at = out_ptr + pick[:, None] * out_size + outputs[None, :]
+        tl.store(out_at, acc, mask=there & (outputs[None, :] < out_size))
+
+
+def moe_linear(x, weight, experts, block_size=16):
+    out = torch.empty(*experts.shape, weight.size(1), dtype=x.dtype)
+    order = torch.argsort(experts.reshape(-1))
+    names = torch.arange(len(weight) + 1)
+    first = torch.searchsorted(experts.reshape(-1)[order], names)
+    moe_kernel[(len(weight), triton.cdiv(weight.size(1), block_size))](
+        x, weight, order, first, out, experts.size(1), x.size(1), weight.size(1),
+        block_size, block_size, block_size,
+    )  # fmt: skip
+    return out
+
+
+# %% exercise 16.6: all outputs and all columns in one tile
+@triton.jit
+def moe_kernel(
+    x_ptr, w_ptr, token_ptr, pick_ptr, first_ptr, y_ptr, width, height,
+    B: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr,
+):  # fmt: skip
+    e = tl.program_id(0)
+    i, o = tl.arange(0, BI), tl.arange(0, BO)
+    start, stop = tl.load(first_ptr + e), tl.load(first_ptr + e + 1)
+    if start < stop:
+        w_mask = (i[:, None] < width) & (o[None, :] < height)
+        w = tl.load(
+            w_ptr + (e * height + o[None, :]) * width + i[:, None], mask=w_mask, other=0.0
+        )
+        while start < stop:
+            at = start + tl.arange(0, B)
+            token = tl.load(token_ptr + at, mask=at < stop, other=0)[:, None]
+            pick = tl.load(pick_ptr + at, mask=at < stop, other=0)[:, None]
+            mask = (at < stop)[:, None]
+            x = tl.load(
+                x_ptr + token * width + i[None, :], mask=mask & (i[None, :] < width), other=0.0
+            )
+            y = tl.dot(x, w, input_precision="ieee")
+            tl.store(y_ptr + pick * height + o[None, :], y, mask=mask & (o[None, :] < height))
+            start += B
+
+
+def moe_linear(x, weight, experts, block_size=16):
+    tokens, top_k = experts.shape
+    num_experts, height, width = weight.shape
+    out = torch.empty(tokens, top_k, height, dtype=x.dtype)
+    pick = experts.flatten().sort(stable=True)[1]
+    first = [int((experts < expert).sum()) for expert in range(num_experts + 1)]
+    moe_kernel[(num_experts,)](
+        x, weight, torch.div(pick, top_k, rounding_mode="floor"), pick, torch.tensor(first),
+        out, width, height,
+        block_size, triton.next_power_of_2(width), triton.next_power_of_2(height),
+    )  # fmt: skip
+    return out
+
+
+# %% exercise 16.7: log_sum and delta in a kernel of their own
+@triton.jit
+def sums_kernel(
+    Q, K, Y, G, L, D, groups, T, S, dim, scale,
+    CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    head, t, d = tl.program_id(0), tl.program_id(1) * B + tl.arange(0, B), tl.arange(0, W)
+    ok = (t < T)[:, None] & (d < dim)[None, :]
+    at = (head * T + t)[:, None] * dim + d[None, :]
+    q = tl.load(Q + at, mask=ok, other=0.0).to(tl.float32) * scale
+    o = tl.load(Y + at, mask=ok, other=0.0).to(tl.float32)
+    g = tl.load(G + at, mask=ok, other=0.0).to(tl.float32)
+    tl.store(D + head * T + t, tl.sum(o * g, 1), mask=t < T)
+    m = tl.full((B,), -float("inf"), tl.float32)
+    z = tl.zeros((B,), tl.float32)
+    stop = tl.minimum(S, S - T + tl.program_id(1) * B + B) if CAUSAL else S
+    for first in range(0, stop, B):
+        s = first + tl.arange(0, B)
+        k_at = (head // groups * S + s)[None, :] * dim + d[:, None]
+        k = tl.load(K + k_at, mask=(s < S)[None, :] & (d < dim)[:, None], other=0.0)
+        x = tl.dot(q, k.to(tl.float32), input_precision="ieee")
+        hidden = (s >= S)[None, :]
+        if CAUSAL:
+            hidden |= s[None, :] > (S - T + t)[:, None]
+        x = tl.where(hidden, -float("inf"), x)
+        high = tl.maximum(m, tl.max(x, 1))
+        z = z * tl.exp(m - high) + tl.sum(tl.exp(x - high[:, None]), 1)
+        m = high
+    tl.store(L + head * T + t, m + tl.log(z), mask=t < T)
+
+
+@triton.jit
+def query_grad_kernel(
+    Q, K, V, G, L, D, DQ, groups, T, S, dim, scale,
+    CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    head, t, d = tl.program_id(0), tl.program_id(1) * B + tl.arange(0, B), tl.arange(0, W)
+    ok = (t < T)[:, None] & (d < dim)[None, :]
+    at = (head * T + t)[:, None] * dim + d[None, :]
+    q = tl.load(Q + at, mask=ok, other=0.0).to(tl.float32)
+    g = tl.load(G + at, mask=ok, other=0.0).to(tl.float32)
+    low = tl.load(L + head * T + t, mask=t < T, other=0.0)[:, None]
+    delta = tl.load(D + head * T + t, mask=t < T, other=0.0)[:, None]
+    acc = tl.zeros((B, W), tl.float32)
+    stop = tl.minimum(S, S - T + tl.program_id(1) * B + B) if CAUSAL else S
+    for first in range(0, stop, B):
+        s = first + tl.arange(0, B)
+        k_at = (head // groups * S + s)[:, None] * dim + d[None, :]
+        k_ok = (s < S)[:, None] & (d < dim)[None, :]
+        k = tl.load(K + k_at, mask=k_ok, other=0.0).to(tl.float32)
+        v = tl.load(V + k_at, mask=k_ok, other=0.0).to(tl.float32)
+        p = tl.exp(tl.dot(q, tl.trans(k), input_precision="ieee") * scale - low)
+        seen = (s < S)[None, :]
+        if CAUSAL:
+            seen &= s[None, :] <= (S - T + t)[:, None]
+        p = tl.where(seen, p, 0.0)
+        ds = p * (tl.dot(g, tl.trans(v), input_precision="ieee") - delta) * scale
+        acc = tl.dot(ds, k, acc, input_precision="ieee")
+    tl.store(DQ + at, acc, mask=ok)
+
+
+@triton.jit
+def key_value_grad_kernel(
+    Q, K, V, G, L, D, DK, DV, groups, T, S, dim, scale,
+    CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    kv, s, d = tl.program_id(0), tl.program_id(1) * B + tl.arange(0, B), tl.arange(0, W)
+    k_at = (kv * S + s)[:, None] * dim + d[None, :]
+    k_ok = (s < S)[:, None] & (d < dim)[None, :]
+    k = tl.load(K + k_at, mask=k_ok, other=0.0).to(tl.float32)
+    v = tl.load(V + k_at, mask=k_ok, other=0.0).to(tl.float32)
+    dk = tl.zeros((B, W), tl.float32)
+    dv = tl.zeros((B, W), tl.float32)
+    start = tl.maximum(0, T - S + tl.program_id(1) * B) if CAUSAL else 0
+    for head in range(kv * groups, kv * groups + groups):
+        for first in range(start, T, B):
+            t = first + tl.arange(0, B)
+            at = (head * T + t)[:, None] * dim + d[None, :]
+            ok = (t < T)[:, None] & (d < dim)[None, :]
+            q = tl.load(Q + at, mask=ok, other=0.0).to(tl.float32)
+            g = tl.load(G + at, mask=ok, other=0.0).to(tl.float32)
+            low = tl.load(L + head * T + t, mask=t < T, other=float("inf"))[None, :]
+            delta = tl.load(D + head * T + t, mask=t < T, other=0.0)[None, :]
+            p = tl.exp(tl.dot(k, tl.trans(q), input_precision="ieee") * scale - low)
+            if CAUSAL:
+                p = tl.where(s[:, None] <= (S - T + t)[None, :], p, 0.0)
+            dv += tl.dot(p, g, input_precision="ieee")
+            ds = p * (tl.dot(v, tl.trans(g), input_precision="ieee") - delta)
+            dk += tl.dot(ds, q, input_precision="ieee")
+    tl.store(DK + k_at, scale * dk, mask=k_ok)
+    tl.store(DV + k_at, dv, mask=k_ok)
+
+
+def flash_attention_backward(
+    grad_out, query, key, value, out, is_causal=True, scale=None, block_size=16
+):
+    B, H, T, dim = query.shape
+    K, S = key.shape[1:3]
+    G, Q, k, v, Y = (x.contiguous() for x in (grad_out, query, key, value, out))
+    DQ, DK, DV = torch.empty_like(Q), torch.empty_like(k), torch.empty_like(v)
+    L, D = torch.empty(2, B * H, T).unbind()
+    scale = dim**-0.5 if scale is None else scale
+    rest = (H // K, T, S, dim, scale, is_causal, block_size, triton.next_power_of_2(dim))
+    over_queries = (B * H, triton.cdiv(T, block_size))
+    sums_kernel[over_queries](Q, k, Y, G, L, D, *rest)
+    query_grad_kernel[over_queries](Q, k, v, G, L, D, DQ, *rest)
+    key_value_grad_kernel[(B * K, triton.cdiv(S, block_size))](Q, k, v, G, L, D, DK, DV, *rest)
+    return DQ, DK, DV
+
+
+# %% exercise 16.7: the logarithm of the sum is what runs along the keys
+@triton.jit
+def tile(ptr, row, limit, size, W: tl.constexpr):
+    d = tl.arange(0, W)
+    mask = (row < limit)[:, None] & (d < size)[None, :]
+    return tl.load(ptr + row[:, None] * size + d[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def weights_of(q, k, low, t, s, T, S, scale, CAUSAL: tl.constexpr):
+    x = scale * tl.sum(q[:, None, :] * k[None, :, :], axis=2)
+    seen = (t < T)[:, None] & (s < S)[None, :]
+    if CAUSAL:
+        seen = seen & (t[:, None] + (S - T) >= s[None, :])
+    return tl.where(seen, tl.exp(x - low[:, None]), 0.0)
+
+
+@triton.jit
+def query_grad_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, g_ptr, dq_ptr, low_ptr, delta_ptr, G, T, S, D, scale,
+    CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    head, first = tl.program_id(1), tl.program_id(0) * B
+    t = first + tl.arange(0, B)
+    lane, kv = tl.arange(0, B), head // G
+    q_ptr += head * T * D
+    k_ptr += kv * S * D
+    v_ptr += kv * S * D
+    q, g = tile(q_ptr, t, T, D, W), tile(g_ptr + head * T * D, t, T, D, W)
+    delta = tl.sum(g * tile(o_ptr + head * T * D, t, T, D, W), axis=1)
+    blocks = tl.cdiv(S, B)
+    if CAUSAL:
+        blocks = tl.cdiv(tl.minimum(S, S - T + first + B), B)
+    low = tl.full((B,), -1e30, tl.float32)
+    for block in range(blocks):
+        s = block * B + lane
+        x = scale * tl.dot(q, tl.trans(tile(k_ptr, s, S, D, W)), input_precision="ieee")
+        seen = s[None, :] < S
+        if CAUSAL:
+            seen = seen & (t[:, None] + (S - T) >= s[None, :])
+        x = tl.where(seen, x, -1e30)
+        high = tl.maximum(low, tl.max(x, axis=1))
+        both = tl.exp(low - high) + tl.sum(tl.exp(x - high[:, None]), axis=1)
+        low = high + tl.log(both)  # the logarithm of the sum so far
+    tl.store(low_ptr + head * T + t, low, mask=t < T)
+    tl.store(delta_ptr + head * T + t, delta, mask=t < T)
+    dq = tl.zeros((B, W), tl.float32)
+    for block in range(blocks):
+        s = block * B + lane
+        k, v = tile(k_ptr, s, S, D, W), tile(v_ptr, s, S, D, W)
+        p = weights_of(q, k, low, t, s, T, S, scale, CAUSAL)
+        dp = tl.dot(g, tl.trans(v), input_precision="ieee")
+        dq += scale * tl.dot(p * (dp - delta[:, None]), k, input_precision="ieee")
+    at = dq_ptr + (head * T + t)[:, None] * D + tl.arange(0, W)[None, :]
+    tl.store(at, dq, mask=(t < T)[:, None] & (tl.arange(0, W) < D)[None, :])
+
+
+@triton.jit
+def key_value_grad_kernel(
+    q_ptr, k_ptr, v_ptr, g_ptr, low_ptr, delta_ptr, dk_ptr, dv_ptr, G, T, S, D, scale,
+    CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    kv, first = tl.program_id(1), tl.program_id(0) * B
+    s = first + tl.arange(0, B)
+    k, v = tile(k_ptr + kv * S * D, s, S, D, W), tile(v_ptr + kv * S * D, s, S, D, W)
+    dk = tl.zeros((B, W), tl.float32)
+    dv = tl.zeros((B, W), tl.float32)
+    start = 0
+    if CAUSAL:
+        start = tl.maximum(first - (S - T), 0)
+    for step in range(G * tl.cdiv(T - start, B)):
+        per_head = tl.cdiv(T - start, B)
+        head = kv * G + step // per_head
+        t = start + step % per_head * B + tl.arange(0, B)
+        q, g = tile(q_ptr + head * T * D, t, T, D, W), tile(g_ptr + head * T * D, t, T, D, W)
+        low = tl.load(low_ptr + head * T + t, mask=t < T, other=0.0)
+        delta = tl.load(delta_ptr + head * T + t, mask=t < T, other=0.0)
+        p = weights_of(q, k, low, t, s, T, S, scale, CAUSAL)
+        dp = tl.dot(g, tl.trans(v), input_precision="ieee")
+        dv += tl.dot(tl.trans(p), g, input_precision="ieee")
+        dk += tl.dot(tl.trans(p * (dp - delta[:, None]) * scale), q, input_precision="ieee")
+    at = (kv * S + s)[:, None] * D + tl.arange(0, W)[None, :]
+    mask = (s < S)[:, None] & (tl.arange(0, W) < D)[None, :]
+    tl.store(dk_ptr + at, dk, mask=mask)
+    tl.store(dv_ptr + at, dv, mask=mask)
+
+
+def flash_attention_backward(
+    grad_out, query, key, value, out, is_causal=True, scale=None, block_size=16
+):
+    inputs = [x.contiguous() for x in (query, key, value, out, grad_out)]
+    query, key, value, out, grad_out = inputs
+    (B, H, T, D), (_, K, S, _) = query.shape, key.shape
+    grads = [torch.empty_like(x) for x in inputs[:3]]
+    low, delta = torch.empty(B * H * T), torch.empty(B * H * T)
+    numbers = (H // K, T, S, D, D**-0.5 if scale is None else scale)
+    sizes = {"CAUSAL": is_causal, "B": block_size, "W": triton.next_power_of_2(D)}
+    query_grad_kernel[triton.cdiv(T, block_size), B * H](
+        *inputs, grads[0], low, delta, *numbers, **sizes
+    )
+    key_value_grad_kernel[triton.cdiv(S, block_size), B * K](
+        query, key, value, grad_out, low, delta, grads[1], grads[2], *numbers, **sizes
+    )
+    return tuple(grads)
+
+
+# %% exercise 16.7: delta by torch, the maximum and the sum kept apart
+@triton.jit
+def query_grad_kernel(
+    query_ptr, key_ptr, value_ptr, grad_ptr, delta_ptr, query_grad_ptr, max_ptr, sum_ptr,
+    group, T, S, D, scale, CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    n, t = tl.program_id(1), tl.program_id(0) * B + tl.arange(0, B)
+    w = tl.arange(0, W)[None, :]
+    here = (t[:, None] < T) & (w < D)
+    place = (n * T + t)[:, None] * D + w
+    q = tl.load(query_ptr + place, mask=here, other=0.0).to(tl.float32)
+    g = tl.load(grad_ptr + place, mask=here, other=0.0).to(tl.float32)
+    delta = tl.load(delta_ptr + n * T + t, mask=t < T, other=0.0)
+    m = tl.full((B,), -float("inf"), tl.float32)
+    z = tl.zeros((B,), tl.float32)
+    dq = tl.zeros((B, W), tl.float32)
+    end = S
+    if CAUSAL:
+        end = tl.minimum(S, S - T + tl.program_id(0) * B + B)
+    for start in range(0, end, B):  # one pass: the gradient shrinks with the sum
+        s = start + tl.arange(0, B)
+        k_place = ((n // group) * S + s)[:, None] * D + w
+        k_here = (s[:, None] < S) & (w < D)
+        k = tl.load(key_ptr + k_place, mask=k_here, other=0.0).to(tl.float32)
+        v = tl.load(value_ptr + k_place, mask=k_here, other=0.0).to(tl.float32)
+        x = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        x = tl.where(s[None, :] < S, x, -float("inf"))
+        if CAUSAL:
+            x = tl.where(s[None, :] <= (t + S - T)[:, None], x, -float("inf"))
+        m_new = tl.maximum(m, tl.max(x, axis=1))
+        p = tl.exp(x - m_new[:, None])
+        c = tl.exp(m - m_new)
+        z = c * z + tl.sum(p, axis=1)
+        dp = tl.dot(g, tl.trans(v), input_precision="ieee") - delta[:, None]
+        dq = dq * c[:, None] + tl.dot(p * dp, k, input_precision="ieee")
+        m = m_new
+    tl.store(max_ptr + n * T + t, m, mask=t < T)
+    tl.store(sum_ptr + n * T + t, z, mask=t < T)
+    tl.store(query_grad_ptr + place, dq * scale / z[:, None], mask=here)
+
+
+@triton.jit
+def key_value_grad_kernel(
+    query_ptr, key_ptr, value_ptr, grad_ptr, delta_ptr, max_ptr, sum_ptr, key_grad_ptr,
+    value_grad_ptr, group, T, S, D, scale,
+    CAUSAL: tl.constexpr, B: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    n, s = tl.program_id(1), tl.program_id(0) * B + tl.arange(0, B)
+    w = tl.arange(0, W)[None, :]
+    here = (s[:, None] < S) & (w < D)
+    place = (n * S + s)[:, None] * D + w
+    k = tl.load(key_ptr + place, mask=here, other=0.0).to(tl.float32)
+    v = tl.load(value_ptr + place, mask=here, other=0.0).to(tl.float32)
+    dk = tl.zeros((B, W), tl.float32)
+    dv = tl.zeros((B, W), tl.float32)
+    for start in range(0, T, B):
+        t = start + tl.arange(0, B)
+        if not CAUSAL or tl.program_id(0) * B <= start + B - 1 + S - T:
+            for number in range(group):
+                rows = (n * group + number) * T + t
+                q_here = (t[:, None] < T) & (w < D)
+                q_place = rows[:, None] * D + w
+                q = tl.load(query_ptr + q_place, mask=q_here, other=0.0).to(tl.float32)
+                g = tl.load(grad_ptr + q_place, mask=q_here, other=0.0).to(tl.float32)
+                delta = tl.load(delta_ptr + rows, mask=t < T, other=0.0)
+                m = tl.load(max_ptr + rows, mask=t < T, other=0.0)
+                z = tl.load(sum_ptr + rows, mask=t < T, other=1.0)
+                x = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+                p = tl.exp(x - m[:, None]) / z[:, None]
+                if CAUSAL:
+                    p = tl.where(s[None, :] <= (t + S - T)[:, None], p, 0.0)
+                dp = tl.dot(g, tl.trans(v), input_precision="ieee") - delta[:, None]
+                dv = tl.dot(tl.trans(p), g, dv, input_precision="ieee")
+                dk = tl.dot(tl.trans(p * dp), q, dk, input_precision="ieee")
+    tl.store(key_grad_ptr + place, dk * scale, mask=here)
+    tl.store(value_grad_ptr + place, dv, mask=here)
+
+
+def flash_attention_backward(
+    grad_out, query, key, value, out, is_causal=True, scale=None, block_size=16
+):
+    g, q, k, v = (x.contiguous() for x in (grad_out, query, key, value))
+    delta = (grad_out.float() * out.float()).sum(dim=-1).contiguous()
+    m, z = torch.empty_like(delta), torch.empty_like(delta)
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    batch, heads, T, D = q.shape
+    kv_heads, S = k.shape[1:3]
+    shared = (heads // kv_heads, T, S, D, D**-0.5 if scale is None else scale)
+    blocks = (is_causal, block_size, triton.next_power_of_2(D))
+    query_grad_kernel[(triton.cdiv(T, block_size), batch * heads)](
+        q, k, v, g, delta, dq, m, z, *shared, *blocks
+    )
+    key_value_grad_kernel[(triton.cdiv(S, block_size), batch * kv_heads)](
+        q, k, v, g, delta, m, z, dk, dv, *shared, *blocks
+    )
+    return dq, dk, dv

@@ -2,7 +2,7 @@
 
 import torch
 from visible import test_kernels as visible
-from visible.test_kernels import loads_view, moved
+from visible.test_kernels import backward_loads, expert_loads, loads_view, moved
 
 from labkit.checks.declared import STRIDED, check, strided
 
@@ -45,6 +45,7 @@ test_loss_ignored = check("16.3", points=2, ignored=(0, 3))(visible.test_loss_ig
 test_loss_index = check("16.3", ignored=(2,), ignore=[0, -1])(visible.test_loss_index)
 test_loss_half = check("16.3", shape=(3, 13))(visible.test_loss_half)
 test_loss_rows = check("16.3", points=2, gap=[1, 6])(visible.test_loss_rows)
+test_loss_far = check("16.3", shape=(3, 9), first_program=2**31 // 9 + 5)(visible.test_loss_far)
 test_loss_traffic = check("16.3", points=3, view=moved(logits=(1, 2.04)), shape=[(3, 25)])(
     visible.test_loss_traffic
 )
@@ -80,4 +81,39 @@ test_matvec_four = check("16.5", points=3, groups=[2, 4], rows=6)(visible.test_m
 test_matvec_half = check("16.5", dtype=[BF16, F16])(visible.test_matvec_half)
 test_matvec_traffic = check("16.5", points=2, rows=[12], bits=[4, 8])(
     visible.test_matvec_traffic
+)
+
+test_moe = check("16.6", tokens=5, sizes=(8, 4))(visible.test_moe)
+test_moe_picks = check("16.6", points=3, top_k=[2, 4], experts=6, tokens=5)(
+    visible.test_moe_picks
+)
+test_moe_sizes = check("16.6", points=2, sizes=[(5, 9), (1, 3)])(visible.test_moe_sizes)
+test_moe_many = check("16.6", points=2, tokens=[11])(visible.test_moe_many)
+test_moe_idle = check("16.6", points=2, idle=(1, 3, 4), experts=6)(visible.test_moe_idle)
+test_moe_half = check("16.6", sizes=(5, 6))(visible.test_moe_half)
+UNEVEN = [(3, 1), (1, 4), (1, 3), (4, 1), (1, 3), (3, 1)]
+test_moe_traffic = check("16.6", points=3, view=expert_loads(UNEVEN, 6), picked=[UNEVEN],
+                         experts=6)(visible.test_moe_traffic)  # fmt: skip
+
+test_backward = check("16.7", shape=(1, 1, 1, 3, 4, 4))(visible.test_backward)
+test_backward_blocks = check("16.7", points=2, shape=[(1, 1, 1, 6, 5, 4)])(
+    visible.test_backward_blocks
+)
+test_backward_causal = check("16.7", points=2, shape=[(1, 1, 1, 7, 7, 2)])(
+    visible.test_backward_causal
+)
+test_backward_offset = check("16.7", points=2, shape=[(1, 1, 1, 5, 9, 4), (1, 1, 1, 1, 6, 2)])(
+    visible.test_backward_offset
+)
+test_backward_heads = check("16.7", points=3, shape=[(2, 6, 2, 2, 3, 2), (1, 3, 1, 3, 5, 4)])(
+    visible.test_backward_heads
+)
+test_backward_scale = check("16.7", scale=0.4, shape=(1, 2, 1, 2, 5, 3))(
+    visible.test_backward_scale
+)
+test_backward_large = check("16.7", size=150.0)(visible.test_backward_large)
+test_backward_half = check("16.7", shape=(1, 2, 2, 2, 5, 4))(visible.test_backward_half)
+TURN = (1, 2, 1, 8, 11, 2)
+test_backward_skips = check("16.7", points=2, view=backward_loads(TURN), shape=TURN)(
+    visible.test_backward_skips
 )

@@ -10,8 +10,9 @@ from labkit.checks.declared import Call, Outcome, check
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
 
-def moved(**limits):
-    """A view that compares what kernels moved: {input: (fewest, most) times it is loaded}.
+def moved(stored=None, **limits):
+    """A view that compares what kernels moved: {input: (fewest, most) times it is loaded}, and
+    how many bytes are stored beside the inputs, at least and at most.
 
     Within the limits any number is as good as the most.
     """
@@ -22,7 +23,11 @@ def moved(**limits):
         report = dict(outcomes[0].value)
         for name, (fewest, most) in limits.items():
             key = f"times {name} is loaded"
-            report[key] = most if fewest <= report[key] <= most else report[key]
+            inside = fewest - 1e-3 <= report[key] <= most + 1e-3  # the report is rounded
+            report[key] = float(most if inside else report[key])
+        if stored:
+            inside = stored[0] <= report["bytes stored"] <= stored[1]
+            report["bytes stored"] = stored[1] if inside else report["bytes stored"]
         return [Outcome([report], changed=outcomes[0].changed)]
 
     return view
@@ -150,6 +155,8 @@ test_loss_half = check("16.3", "{dtype}", dtype=[BF16, F16], shape=(2, 11))(loss
 test_loss_rows = check("16.3", "rows with a gap of {gap} behind each in memory", gap=3)(
     loss_call
 )
+test_loss_far = check("16.3", "rows that begin more than 2^31 numbers behind the first",
+                      shape=(2, 12), first_program=2**31 // 12 + 1)(loss_call)  # fmt: skip
 
 
 @check("16.3", view=moved(logits=(1, 2.05)))
@@ -247,3 +254,107 @@ test_matvec_half = check("16.5", "{dtype}, {bits} bits", dtype=[BF16], bits=[8, 
 def test_matvec_traffic(rng, rows=8, columns=16, bits=4):
     """each byte of the weight is loaded once, and only the result is stored"""
     return matvec_call(rng, rows, columns, bits, profile=("weight", "x", "scale"))
+
+
+# 16.6
+
+
+def moe_call(rng, tokens=4, top_k=2, sizes=(4, 8), experts=3, idle=(), picked=None, block=4,
+             dtype=F32, **options):  # fmt: skip
+    likes = rng.normal(tokens, experts)
+    likes[:, list(idle)] = -torch.inf
+    order = likes.argsort(dim=-1, descending=True)[:, :top_k]
+    order = order if picked is None else torch.tensor(picked)
+    x, weight = rng.normal(len(order), sizes[0]), rng.normal(experts, *sizes[::-1])
+    inputs = {"x": x.to(dtype), "weight": weight.to(dtype), "experts": order}
+    return Call("moe_linear", **inputs, block_size=block, **options)
+
+
+test_moe = check("16.6", "one expert per token, sizes that fill their blocks", top_k=1)(
+    moe_call
+)
+test_moe_picks = check("16.6", "{top_k} experts per token", top_k=[2, 3])(moe_call)
+test_moe_sizes = check("16.6", "in_size and out_size {sizes}, no multiples of the block",
+                       sizes=[(6, 5)], tokens=3)(moe_call)  # fmt: skip
+test_moe_many = check("16.6", "{tokens} tokens, more than a block for an expert", tokens=9,
+                      experts=2, top_k=1)(moe_call)  # fmt: skip
+test_moe_idle = check("16.6", "experts that nobody picked", idle=(0, 2), experts=4, top_k=1)(
+    moe_call
+)
+test_moe_half = check("16.6", "{dtype}", dtype=[BF16, F16], tokens=3)(moe_call)
+
+
+def expert_loads(picked, experts, block=4, sizes=(4, 8)):
+    """All weights once per block of picks of their expert; each token once per pick and block
+    of outputs."""
+    counts = torch.tensor(picked).flatten().bincount(minlength=experts)
+    weight = -(-counts // block).sum().item() / experts
+    return moved(weight=(0.1, weight), x=(0.5, len(picked[0]) * -(-sizes[1] // block)))
+
+
+PICKED = [(0, 2), (2, 0), (2, 3), (0, 2), (2, 3)]
+
+
+@check("16.6", view=expert_loads(PICKED, 5))
+def test_moe_traffic(rng, picked=PICKED, experts=5):
+    """a weight is loaded once per block of picks, no sorted copy of the tokens is stored"""
+    return moe_call(rng, picked=picked, experts=experts, profile=("x", "weight"))
+
+
+# 16.7
+
+
+def backward_call(rng, shape=(1, 2, 1, 3, 6, 4), causal=True, dtype=F32, size=1.0, **options):
+    call = attention_call(rng, shape, causal=causal, dtype=dtype, size=size, **options)
+    inputs = call.steps[0][1]
+    query, key, value = (inputs[name].double() for name in ("query", "key", "value"))
+    key, value = (x.repeat_interleave(shape[1] // shape[2], dim=1) for x in (key, value))
+    scores = query @ key.mT * inputs.get("scale", shape[-1] ** -0.5)
+    later = torch.ones(shape[3:5], dtype=torch.bool).triu(shape[4] - shape[3] + 1)
+    weights = scores.masked_fill(later & causal, -torch.inf).softmax(dim=-1)
+    call.symbol = "flash_attention_backward"
+    inputs["out"] = (weights @ value).to(dtype)
+    inputs["grad_out"] = rng.normal(*shape[:2], shape[3], shape[5]).to(dtype)
+    return call.returning("query_grad", "key_grad", "value_grad")
+
+
+test_backward = check("16.7", "one head, not causal, one block", shape=(1, 1, 1, 4, 4, 4),
+                      causal=False)(backward_call)  # fmt: skip
+test_backward_blocks = check("16.7", "not causal, several blocks: {shape}", causal=False,
+                             shape=[(1, 1, 1, 5, 7, 4)])(backward_call)  # fmt: skip
+test_backward_causal = check("16.7", "causal, as many queries as keys",
+                             shape=(1, 1, 1, 5, 5, 4))(backward_call)  # fmt: skip
+test_backward_offset = check("16.7", "causal, the last of the keys are new: {shape}",
+                             shape=[(1, 1, 1, 2, 6, 4)])(backward_call)  # fmt: skip
+test_backward_heads = check("16.7", "several queries per KV head: {shape}",
+                            shape=[(2, 4, 2, 2, 3, 4)])(backward_call)  # fmt: skip
+test_backward_scale = check("16.7", "scale {scale}, head_dim 3", scale=0.9,
+                            shape=(1, 1, 1, 3, 4, 3))(backward_call)  # fmt: skip
+test_backward_large = check("16.7", "large scores: exp overflows", size=200.0, tolerance=1e-4,
+                            shape=(1, 1, 1, 2, 6, 4))(backward_call)  # fmt: skip
+test_backward_half = check("16.7", "{dtype}", dtype=[BF16, F16], shape=(1, 1, 1, 3, 4, 4))(
+    backward_call
+)
+
+
+def backward_loads(shape, block=2):
+    """Keys: two passes for the queries, one for themselves; queries: two for themselves, and
+    one per block of keys that they may see. What is stored: two numbers per query, and the
+    three gradients."""
+    batch, heads, kv_heads, new, total, dim = shape
+    keys = key_loads(shape, block)
+    begins = [max(0, first - total + new) // block * block for first in range(0, total, block)]
+    queries = 2 + sum(new - begin for begin in begins) / new
+    numbers = batch * (heads * new * (2 + dim) + 2 * kv_heads * total * dim)
+    return moved(
+        key=(1, 2 * keys + 1), value=(1, keys + 1), query=(1, queries), stored=(4, 4 * numbers)
+    )
+
+
+SEEN = (1, 1, 1, 8, 8, 2)
+
+
+@check("16.7", view=backward_loads(SEEN))
+def test_backward_skips(rng, shape=SEEN):
+    """blocks that hold nothing to attend to are not loaded, and no table of scores is stored"""
+    return backward_call(rng, shape, block=2, profile=("query", "key", "value"))

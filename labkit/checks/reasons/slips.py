@@ -226,7 +226,20 @@ def _returns_call(nodes: list[ast.AST], method: str) -> bool:
     )
 
 
+def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
+    """A kernel that the reference starts, and that occurs nowhere behind its definition."""
+    used = {node.id for node in _all(nodes, ast.Name)}
+    starts = {ast.unparse(node.value) for node in _all(right, ast.Subscript)}
+    for node in _all(nodes, ast.FunctionDef):
+        if node.decorator_list and node.name in starts - used:
+            return tr(
+                "the kernel `{name}` is never started: `{name}[grid](...)`", name=node.name
+            )
+    return ""
+
+
 FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)
 LIKELY: tuple[Slip, ...] = (
-    _raised_text, _early_return, _thrown_away, _unused_part, _stacked, _brackets, _or_default,
+    _unstarted_kernel, _raised_text, _early_return, _thrown_away, _unused_part, _stacked,
+    _brackets, _or_default,
 )  # fmt: skip

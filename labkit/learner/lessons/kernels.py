@@ -39,6 +39,7 @@ BYTES = {
     "int8 matvec": 1 + 4 / 128,
     "int4 matvec": 0.5 + 4 / 128,
 }
+ATTEND = "scaled_dot_product_attention"  # of lab 03
 
 
 class TorchBytes(TorchDispatchMode):
@@ -91,7 +92,7 @@ def with_kernels(
 
     Attention is replaced in the module of the layers' class, where lab 03 has it as a function.
     """
-    eps, changes = model.config.rms_norm_eps, {}
+    eps, changes, scopes = model.config.rms_norm_eps, {}, {}
     for module in model.modules():
         kind = type(module).__name__
         if kind == "RMSNorm":
@@ -100,37 +101,15 @@ def with_kernels(
             changes[module, "forward"] = lambda x, mlp=module: mlp.down_proj(
                 swiglu(mlp.gate_proj(x), mlp.up_proj(x))
             )
-        elif kind == "GroupedQueryAttention" or kind.endswith("Attention"):
-            scope = type(module).forward.__globals__
-            attend = scope.get("scaled_dot_product_attention")
-            if attend is not None:
-                changes[_Scope(scope), "scaled_dot_product_attention"] = (
-                    lambda q, k, v, mask=None, scale=None: flash_attention(q, k, v, scale=scale)
-                )
-    with torch.no_grad(), replaced(changes):
-        yield
-
-
-class _Scope:
-    """A module's names as attributes; two of the same module are one."""
-
-    def __init__(self, names: dict[str, Any]):
-        object.__setattr__(self, "names", names)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.names[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.names[name] = value
-
-    def __delattr__(self, name: str) -> None:
-        del self.names[name]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Scope) and self.names is other.names
-
-    def __hash__(self) -> int:
-        return id(self.names)
+        elif ATTEND in (scope := type(module).forward.__globals__) and "Attention" in kind:
+            scopes[id(scope)] = scope, scope[ATTEND]
+    try:
+        for scope, _ in scopes.values():
+            scope[ATTEND] = lambda q, k, v, mask=None, scale=None: flash_attention(
+                q, k, v, scale=scale
+            )
+        with torch.no_grad(), replaced(changes):
+            yield
+    finally:
+        for scope, function in scopes.values():
+            scope[ATTEND] = function

@@ -47,6 +47,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "traffic": (str, "none"),
     "residual": (str, None),
     "profile": (tuple, ()),
+    "first_program": (int, 0),
 }
 
 
@@ -80,6 +81,7 @@ class Call:
     residual  an input that is added to the value, as around a layer
     profile  inputs of the last step: what Triton kernels load of them and store is one more
             value, see kernels.profile.Profile.report
+    first_program   the number of the first program, see kernels.profile.numbered_from
 
     A Double among a step's inputs that has something to report makes the value of the step
     {"returned": ..., and that}. torch's global generator starts every call with the same seed.

@@ -27,6 +27,7 @@ from labkit.sandbox.inside.call import (
 from labkit.sandbox.inside.doubles import Double, find_double
 from labkit.sandbox.inside.doubles.parallel import TRAFFIC, Ranks
 from labkit.sandbox.inside.kernels import counted, make_strict
+from labkit.sandbox.inside.kernels.profile import numbered_from
 from labkit.sandbox.inside.torch_private import bounded, copy_with_strides, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
@@ -72,6 +73,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         with (
             gradients_on,
             bounded(call.most_numbers, call.most_operations),
+            numbered_from(call.first_program),
             counted(call.profile, inputs) as kernels,
         ):
             value = _run(target, method, given, call.by_position)

@@ -19,7 +19,7 @@ import pytest
 from labkit.course.lang import Catalog
 from labkit.course.paths import LABKIT, NOTEBOOKS, SOLUTIONS
 from labkit.course.syllabus import LABS, find_lab, tomllib
-from labkit.learner.lessons import rewards
+from labkit.learner.lessons import kernels, rewards
 from tests.course.claims import posttraining_runs
 from tests.course.claims.makers import MAKERS, RECORDS, SEEDS, make
 
@@ -83,6 +83,14 @@ def untrue(claim: dict, records: dict) -> bool:
 
 RECORDED = json.loads(RECORDS.read_text("utf-8"))
 RECORDED |= posttraining_runs.flat(rewards.recorded())
+H200 = [kernels.H200_OPERATIONS, kernels.H200_BYTES]
+RECORDED |= {"kernel_h200": H200, "kernel_ridge": [H200[0] / H200[1]]}
+for row in kernels.recorded():  # two runs on a GPU
+    RECORDED[f"kernel_{row['kernel']} intensity"] = [row["flops"] / row["bytes"]]
+    for way, pair in row["times"].items():
+        RECORDED[f"kernel_{row['kernel']} {way}"] = list(pair)
+    reached = [row["flops"] / ms * 1000 / H200[0] for ms in row["times"]["ours"]]
+    RECORDED[f"kernel_{row['kernel']} share"] = reached
 
 
 @pytest.mark.parametrize("module, claim", CLAIMS, ids=lambda x: x if isinstance(x, str) else "")
@@ -104,7 +112,11 @@ def chinese_catalog():
 
 def test_a_record_has_ten_seeds():
     few = {name: len(row) for name, row in RECORDED.items() if len(row) != len(SEEDS)}
-    assert {name.partition("_")[0].partition(".")[0] for name in few} <= {"rl", "story"}
+    assert {name.partition("_")[0].partition(".")[0] for name in few} <= {
+        "rl",
+        "story",
+        "kernel",
+    }
 
 
 def test_a_result_over_seeds_is_bound_to_a_record():

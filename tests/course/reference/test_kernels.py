@@ -1,5 +1,6 @@
 """The kernels against torch, their counts against formulas; compiled where there is a GPU."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -8,11 +9,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
+from transformers.models.qwen3_moe import Qwen3MoeConfig, modeling_qwen3_moe
 
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import find_lab
 from labkit.sandbox.inside.kernels import make_strict
-from labkit.sandbox.inside.kernels.profile import OutsideMemory, profiled
+from labkit.sandbox.inside.kernels.profile import OutsideMemory, numbered_from, profiled
 from solutions import kernels, serving
 from solutions.triton_tools import tl, triton
 
@@ -84,6 +86,75 @@ def test_a_quantized_product_is_that_of_the_expanded_matrix(bits):
     assert seen.of(packed)[0] == packed.nbytes
 
 
+def test_an_idle_expert_loads_nothing():
+    x, weight = randn(9, 10), randn(5, 7, 10, seed=1)
+    experts = torch.tensor(
+        [[0, 3], [3, 0], [0, 4], [3, 0], [0, 3], [0, 3], [4, 3], [3, 0], [0, 3]]
+    )
+    with profiled() as seen:
+        out = kernels.moe_linear(x, weight, experts, block_size=4)
+    assert_close(out, torch.einsum("nkoi,ni->nko", weight[experts], x))
+    assert seen.of(weight)[0] == (2 + 2 + 1) * 7 * 10 * 4  # blocks of the experts 0, 3 and 4
+    assert seen.of(x)[0] == 18 * 10 * 4 * 2 and not seen.races  # two blocks of outputs
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_gradients_of_attention_are_those_of_autograd(causal):
+    new, total = 5, 7
+    query, key, value = randn(2, 4, new, 6), randn(2, 2, total, 6), randn(2, 2, total, 6)
+    leaves = [x.clone().requires_grad_() for x in (query, key, value)]
+    mask = torch.ones(new, total, dtype=torch.bool).tril(total - new if causal else total)
+    out = F.scaled_dot_product_attention(*leaves, attn_mask=mask, enable_gqa=True)
+    grad = randn(*out.shape, seed=3)
+    with profiled() as seen:
+        found = kernels.flash_attention_backward(
+            grad, query, key, value, out.detach(), causal, block_size=4
+        )
+    for answer, right in zip(found, torch.autograd.grad(out, leaves, grad), strict=True):
+        assert_close(answer, right, rtol=1e-4, atol=1e-5)
+    kept = 2 * (2 * 4 * new) * 4  # bytes of log_sum and delta
+    assert seen.bytes_stored == kept + query.nbytes + key.nbytes + value.nbytes
+    assert not seen.races
+
+
+def test_rows_counted_in_32_bits_leave_the_memory():
+    cell = inspect.getsource(kernels.cross_entropy_kernel.fn)
+    assert "tl.program_id(0).to(tl.int64)" in cell
+    names = dict(vars(kernels))
+    exec_kernel = cell.replace("tl.program_id(0).to(tl.int64)", "tl.program_id(0)")
+    exec(compile(exec_kernel, "int32", "exec"), names)
+    logits, labels, loss = randn(3, 12), torch.tensor([1, 11, 0]), torch.zeros(3)
+    arguments = (logits, labels, loss, 12, 12, 3, -100)
+    with numbered_from(2**31 // 12 + 1):
+        kernels.cross_entropy_kernel[(3,)](*arguments, BLOCK=8)
+        assert_close(loss.sum(), F.cross_entropy(randn(3, 12), labels))
+        with pytest.raises((OutsideMemory, AssertionError)):
+            names["cross_entropy_kernel"][(3,)](*arguments, BLOCK=8)
+
+
+def test_kernels_give_the_numbers_of_qwen3s_own_modules():
+    config = Qwen3MoeConfig(
+        hidden_size=12, num_attention_heads=4, num_key_value_heads=2, head_dim=6, num_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=10, norm_topk_prob=True, hidden_act="silu",
+    )  # fmt: skip
+    x, residual = randn(1, 5, 12), randn(1, 5, 12, seed=1)
+    norm = modeling_qwen3_moe.Qwen3MoeRMSNorm(12, eps=1e-4)
+    norm.weight.data = randn(12, seed=2)
+    normed, total = kernels.rms_norm(x, norm.weight.data, 1e-4, residual)
+    assert_close(normed, norm(x + residual).detach())
+    assert_close(total, x + residual)
+    mlp = modeling_qwen3_moe.Qwen3MoeMLP(config, intermediate_size=10)
+    with torch.no_grad():
+        out = mlp.down_proj(kernels.swiglu(mlp.gate_proj(x), mlp.up_proj(x), 8))
+        assert_close(out, mlp(x))
+    query, key, value = randn(2, 4, 5, 6), randn(2, 2, 5, 6), randn(2, 2, 5, 6)
+    layer = modeling_qwen3_moe.Qwen3MoeAttention(config, layer_idx=0)
+    mask = torch.full((5, 5), -torch.inf).triu(1)
+    right = modeling_qwen3_moe.eager_attention_forward(layer, query, key, value, mask, 0.3)[0]
+    found = kernels.flash_attention(query, key, value, scale=0.3, block_size=4)
+    assert_close(found.transpose(1, 2), right)
+
+
 @triton.jit
 def sums_kernel(x_ptr, out_ptr, size, MASKED: tl.constexpr):
     lane = tl.arange(0, 8)
@@ -116,12 +187,16 @@ def test_the_rest_of_the_course_needs_no_triton():
         "import sys; sys.modules['triton'] = None\n"
         "import solutions.kernels as k, torch\n"
         "from labkit.course.syllabus import find_lab\n"
-        "try: k.rms_norm(torch.ones(2, 4), torch.ones(4))\n"
-        "except ModuleNotFoundError as error: print(error)\n"
+        "x, picked = torch.ones(1, 1, 2, 4), torch.zeros(2, 1, dtype=torch.long)\n"
+        "for run in (lambda: k.rms_norm(x, x[0, 0, 0]),\n"
+        "            lambda: k.moe_linear(x[0, 0], torch.ones(2, 3, 4), picked),\n"
+        "            lambda: k.flash_attention_backward(x, x, x, x, x)):\n"
+        "    try: run()\n"
+        "    except ModuleNotFoundError as error: print(error)\n"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.startswith("Not run: a kernel needs Triton"), done.stderr
+    assert done.stdout.count("Not run: a kernel needs Triton") == 3, done.stderr
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="not checked: there is no GPU")

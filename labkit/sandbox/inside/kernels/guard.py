@@ -57,10 +57,16 @@ def install() -> None:
         setattr(owner, name, wraps(original)(make(original)))
 
 
+UNSTARTED = "a kernel starts with its grid: {name}[(programs,)](arguments)"
+GRID = "the grid is a tuple, also of one number: [(programs,)]"
+
+
 def guarded_grid(original: Callable) -> Callable:
     def run(executor: Any, *args: Any, **kwargs: Any) -> None:
         if not isinstance(tl.sum, interpreter.InterpretedFunction):
             raise RuntimeError(NOT_INTERPRETED)
+        if isinstance(executor.grid, int):
+            raise TypeError(GRID)
         named = dict(zip(executor.arg_names, args, strict=False)) | kwargs
         tensors = {name: x for name, x in named.items() if isinstance(x, torch.Tensor)}
         with (
@@ -103,6 +109,26 @@ def guarded_atomic(original: Callable) -> Callable:
         return original(builder, operation, ptr, value, mask, *rest)
 
     return update
+
+
+def far_number(original: Callable) -> Callable:
+    def number(builder: Any, axis: int) -> Any:
+        found = original(builder, axis)
+        found.data = found.data + (0 if axis else profile.first_program)
+        return found
+
+    return number
+
+
+def far_pointer(original: Callable) -> Callable:
+    def convert(argument: Any) -> Any:
+        made = original(argument)
+        if isinstance(argument, torch.Tensor) and argument.dim():
+            row = argument.stride(0) * argument.element_size()
+            made.handle.data = made.handle.data - np.uint64(profile.first_program * row)
+        return made
+
+    return convert
 
 
 def undefined(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -184,7 +210,7 @@ def helper_call(original: Callable) -> Callable:
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if not profile.is_running():
-            return original(function, *args, **kwargs)
+            raise TypeError(UNSTARTED.format(name=function.__name__))
         if profile.is_first_use(function.fn.__module__):
             interpreter._patch_lang(function.fn)
         return function.rewrite()(*args, **kwargs)
@@ -200,6 +226,8 @@ def changes() -> tuple[tuple[Any, str, Callable], ...]:
         (builder, "create_masked_load", guarded_load),
         (builder, "create_masked_store", guarded_store),
         (builder, "create_atomic_rmw", guarded_atomic),
+        (builder, "create_get_program_id", far_number),
+        (interpreter, "_implicit_cvt", far_pointer),
         (builder, "cast_impl", rounded_cast),
         (builder, "create_dot", dot_of_floats),
         (builder, "binary_op", no_bfloat16),
