@@ -155,7 +155,7 @@ def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
     cases = {check.check.address: check for check in result.failed}
     found: dict[str, Reason] = {}  # by the sentence, which several parts may have earned
     for key, word in keys.items():
-        search = Search(seen_through(result, oracle, key), oracle, cell)
+        search = Search(seen_through(result, oracle, key), oracle, cell, is_part=True)
         for reason in (_reason(search, equals) for equals in search.found()):
             sentence = replace(reason, explains=reason.failed_count).text
             if before := found.get(sentence):
