@@ -46,7 +46,6 @@ KINDS = {
     "courtesy": (0.0, 0.05),
 }
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
-CALLED = re.compile(r"(\w+)\(")
 ENDLESS = re.compile(r"\b(while|iter)\b")  # what a mistake alone might do forever
 LOOP = re.compile(r"\b(while|for|iter)\b")  # and two at once: a list may grow as it is read
 CHOICE = re.compile(r"\{([^{}]* \| [^{}]*)\}")
@@ -128,11 +127,6 @@ class Version:
             compile(self.cell, f"{name}, {self.mistake.name}", "exec", dont_inherit=True), names
         )
         return names
-
-    def calls_only_what(self, cell: str) -> bool:
-        """Whether the cell calls every function that the edits add; "" is not known."""
-        added = " ".join(text for _, text in self.edits)
-        return not cell or not {*CALLED.findall(added)} - {*CALLED.findall(cell)}
 
     def also(self, other: Version) -> Version:
         """Both at once."""

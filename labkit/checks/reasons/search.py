@@ -22,7 +22,6 @@ EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
 PAIRS = 24  # of mistakes at most that are tried
 MOST_SECONDS = 6.0  # of CPU time, after which nothing further is tried
-QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
 
 
 @dataclass
@@ -94,12 +93,7 @@ class Search:
         by_function: dict[object, CheckResult] = {}
         for check in sorted(checks, key=self.seconds):
             by_function.setdefault(check.check.declaration, check)
-        quick = sorted(by_function.values(), key=self.seconds)[:PROBES]
-        return [check for check in quick if not self.is_slow(check)] or quick[:1]
-
-    def is_slow(self, check: CheckResult) -> bool:
-        """Whether performing all mistakes for it takes long."""
-        return self.seconds(check) * len(self.versions) > QUICK
+        return sorted(by_function.values(), key=self.seconds)[:PROBES]
 
     @property
     def is_late(self) -> bool:
@@ -117,7 +111,10 @@ class Search:
                 found += self.explaining(probe, rest, versions, found)
                 if whole := self.best(found, rest, passed, weight):
                     return whole  # whatever those of a smaller share give
-        return self.best(found, rest, passed, ENOUGH * weight)
+        whole = [e for e in found if self.share(e.version) == 1 and self.is_real(e)]
+        return self.best(found, rest, passed, ENOUGH * weight) or self.best(
+            whole, rest, passed, 0.0
+        )
 
     def least_share(self, probe: CheckResult, number: int) -> float:
         """Of its edit, which the code has to show more of for a mistake to be tried on a probe:
@@ -216,9 +213,8 @@ class Search:
     ) -> Iterator[tuple[Version, tuple[Version, Version]]]:
         """Pairs that may explain a check: of what is named with all others, then of those that
         change it, the ones whose edits the learner's code shows most of first."""
-        quick = [check for check in self.passed if not self.is_slow(check)][:PROBES]
         shown = [v for v in self.versions if not self.cell or self.share(v) >= UNCLEAR]
-        likely = [v for v in shown if not self.is_late and self.holds(v, quick)]
+        likely = [v for v in shown if not self.is_late and self.holds(v, self.passed[:PROBES])]
         at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
         pairs = [(first, second) for first in named for second in likely]
         pairs += sorted(

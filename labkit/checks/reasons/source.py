@@ -105,14 +105,16 @@ def share_found(version: Version, cell: str) -> float:
 
 
 def is_refuted(version: Version, cell: str) -> bool:
-    """Whether all that a mistake does is to read an argument less often, and the learner's code
+    """Whether all that a mistake does is not to read an argument at all, and the learner's code
     reads it as often as the reference."""
     added, gone = changes_of(version)
-    arguments = {name for name in _arguments(_right_cell(version)) if ("name", name) in gone}
-    if not arguments or any(kind != "constant" for kind, _ in added):
+    reference = _right_cell(version)
+    right, found = _reads(reference), _reads(cell)
+    arguments = {name for name in _arguments(reference) if ("name", name) in gone}
+    unread = {name for name in arguments if gone["name", name] >= right[name]}
+    if not unread or any(kind != "constant" for kind, _ in added):
         return False
-    right, found = _reads(_right_cell(version)), _reads(cell)
-    return all(found[name] >= right[name] for name in arguments)
+    return all(found[name] >= right[name] for name in unread)
 
 
 @cache
