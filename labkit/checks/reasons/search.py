@@ -195,7 +195,7 @@ class Search:
         """
         enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
         numbers = [c for c in rest if c.difference.kind != "nan" and not self.raised(c)]
-        for probe in self.probes(numbers):
+        for probe in self.probes(numbers or rest):
             for both, parts in self.combined(probe, named):
                 if self.explains(both, probe):
                     found = replace(self.evidence(both, self.failed), parts=parts)
@@ -213,7 +213,8 @@ class Search:
     ) -> Iterator[tuple[Version, tuple[Version, Version]]]:
         """Pairs that may explain a check: of what is named with all others, then of those that
         change it, the ones whose edits the learner's code shows most of first."""
-        shown = [v for v in self.versions if not self.cell or self.share(v) >= UNCLEAR]
+        least = 1.0 if self.raised(probe) else UNCLEAR  # errors alone say little
+        shown = [v for v in self.versions if not self.cell or self.share(v) >= least]
         likely = [v for v in shown if not self.is_late and self.holds(v, self.passed[:PROBES])]
         at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
         pairs = [(first, second) for first in named for second in likely]
