@@ -11,7 +11,13 @@ import torch
 from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about, without_effect
 from labkit.checks.mistakes import KINDS, Oracle, Version, reference_cell
-from labkit.checks.reasons.parts import MOST_NAMED, PLAIN, right_and_wrong, seen_through
+from labkit.checks.reasons.parts import (
+    MOST_NAMED,
+    PLAIN,
+    are_values_right,
+    right_and_wrong,
+    seen_through,
+)
 from labkit.checks.reasons.search import FAULTS, Evidence, Search
 from labkit.checks.reasons.slips import fatal_slip, likely_slip
 from labkit.checks.reasons.source import occurs_in
@@ -20,6 +26,7 @@ from labkit.course.lang import tr
 from labkit.sandbox.inside.call import Failure
 
 LEAST_LOST = 0.1  # of the points, by an answer of which no mistake is named
+A_PART = 0.25  # of the weight: an answer that gets as much right has the idea
 NAMELESS = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"}
 Finding = tuple[CheckResult | None, str, str]  # its case, None for the first; label and text
 
@@ -155,7 +162,7 @@ def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
     cases = {check.check.address: check for check in result.failed}
     found: dict[str, Reason] = {}  # by the sentence, which several parts may have earned
     for key, word in keys.items():
-        search = Search(seen_through(result, oracle, key), oracle, cell)
+        search = Search(seen_through(result, oracle, key), oracle, cell, is_part=True)
         for reason in (_reason(search, equals) for equals in search.found()):
             sentence = replace(reason, explains=reason.failed_count).text
             if before := found.get(sentence):
@@ -187,7 +194,7 @@ def _bounds(
     """
     kinds = [[KINDS[version.mistake.kind] for version in r.versions] for r in reasons]
     if not kinds:
-        return KINDS[kind] if (kind := _mildest_kind(search.failed)) else (LEAST_LOST, 1.0)
+        return KINDS[kind] if (kind := _mildest_kind(search)) else (LEAST_LOST, _most(search))
     least = max(min(low for low, _ in bounds) for bounds in kinds)
     most = sum(max(high for _, high in bounds) for bounds in kinds)
     raised = sum(check.points for check in search.failed if search.raised(check))
@@ -195,10 +202,23 @@ def _bounds(
     return least, min(most, 1.0) if computes and not rest else 1.0
 
 
-def _mildest_kind(failed: Sequence[CheckResult]) -> str:
-    """What an answer without a name gets wrong: a "case" where all else but half precision and
-    refusals is right, a "part" where the values are, else ""."""
-    if all(_is_half(check) or check.difference.key == "not raised" for check in failed):
+def _most(search: Search) -> float:
+    """The most that an answer without a name loses: as for a part, where it gets some right."""
+    right = [c for c in search.passed if not all(outcome.failure for outcome in c.outcomes)]
+    weights = [sum(check.points for check in part) for part in (right, search.failed)]
+    return KINDS["part"][1] if weights[0] >= A_PART * sum(weights) else 1.0
+
+
+def _mildest_kind(search: Search) -> str:
+    """What an answer without a name gets wrong: a "case" where all else but half precision,
+    refusals and inputs left alone is right, a "part" where the values are, else ""."""
+    failed = search.failed
+    if all(
+        _is_half(check)
+        or check.difference.key == "not raised"
+        or (check.difference.kind == "changed" and are_values_right([check], search.oracle))
+        for check in failed
+    ):
         return "case"
     return "part" if all(check.difference.kind in ("grad", "state") for check in failed) else ""
 

@@ -169,6 +169,15 @@ def _divided(case: Case) -> str:
     return tr(whole, quotient=quoted(nearest[0]))
 
 
+def _none(case: Case) -> str:
+    if ".get(" in case.cell:
+        return tr("a value is None in this call: `.get` found nothing, or nothing was given")
+    return tr(
+        "a value is None in this call: an optional argument that was not given, or a "
+        "function without `return`"
+    )
+
+
 def _inverted(case: Case) -> str:
     if "~" in case.cell:
         return tr("`~` is for bool masks: this tensor holds numbers")
@@ -208,12 +217,20 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
         said("there is no GPU in grading: take the device from a tensor, `x.device`"),
     ),
     (r"'(\w+)' object has no attribute '(\w+)'", _attribute),
+    (r"'NoneType' object is not|for .*'NoneType'", _none),
     (
-        r"'NoneType' object is not|for .*'NoneType'",
+        r"'int' object is not iterable",
+        said("a single number comes where several are meant: in this call it is no list"),
+    ),
+    (
+        r"codec can't decode",
         said(
-            "a value is None in this call: an optional argument that was not given, or a "
-            "function without `return`"
+            "bytes that are no UTF-8 raise an error, unless `.decode` is told what else to do"
         ),
+    ),
+    (
+        r"selected index k out of range",
+        said("more entries are to be chosen than there are: take the smaller number"),
     ),
     (
         r"same dtype|same scalar type",
@@ -302,7 +319,7 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"^KeyError: (?P<key>.+)",
-        said("the dict has no {key}: `in` asks whether it has, `.get` gives something instead"),
+        said("the dict has no {key}: it was never put in, or another key is meant"),
     ),
     (r"expect|invalid|indent|f-string|unmatched", _syntax),
 )

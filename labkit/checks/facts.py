@@ -40,8 +40,10 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
     found.append(tell_apart(unexplained, oracle))
     kinds = {check.difference.kind for check in unexplained}
     if len(kinds) == 1 and kinds <= ONLY.keys():
-        is_cast = kinds == {"dtype"} and are_values_right(unexplained, oracle)
-        found.append(tr(RIGHT_BUT_DTYPE if is_cast else ONLY[kinds.pop()]))
+        is_right = are_values_right(unexplained, oracle)
+        if kinds != {"changed"} or is_right:
+            is_cast = kinds == {"dtype"} and is_right
+            found.append(tr(RIGHT_BUT_DTYPE if is_cast else ONLY[kinds.pop()]))
     titles = list(dict.fromkeys(check.title for check in unexplained))
     alone = len(unexplained) == len(result.failed)  # else reasons say what to fix first
     if alone and len(titles) > 1 and any(check.passed for check in result.checks):

@@ -495,7 +495,7 @@ def column(number, columns=2):
 
 A, B, C, D = map(tuple, torch.eye(4).tolist())
 EVEN = (0.25, 0.25, 0.25, 0.25)
-P, Q = (0.5, 0.3, 0.15, 0.05), (0.1, 0.4, 0.2, 0.3)
+P, Q = (0.5, 0.3, 0.15, 0.05), (0.2, 0.4, 0.05, 0.35)  # p - q leaves two tokens
 
 
 def frequencies(rng, drafted, p=P, q=Q, draws=2000, further=EVEN, before=0):

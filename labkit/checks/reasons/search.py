@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, groupby
+from math import inf
 from time import thread_time
 
 from labkit.checks.compare import agree, distance, matches
@@ -19,9 +20,8 @@ ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
-PAIRS = 60  # of mistakes at most that are tried on a check
+PAIRS = 24  # of mistakes at most that are tried
 MOST_SECONDS = 6.0  # of CPU time, after which nothing further is tried
-QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
 
 
 @dataclass
@@ -41,15 +41,23 @@ class Evidence:
 
 
 class Search:
-    """Looks for the mistakes that explain the failed checks of one answer."""
+    """Looks for the mistakes that explain the failed checks of one answer.
 
-    def __init__(self, result: Result, oracle: Oracle, cell: str = ""):
-        self.oracle, self.cell = oracle, cell
+    Those come first of whose edits the learner's code shows most, so that a few performances
+    find what fits.
+
+    is_part    whether the checks look at a part of what comes back: then two mistakes at once
+               are not tried, and the code has to show some of what is named
+    """
+
+    def __init__(self, result: Result, oracle: Oracle, cell: str = "", is_part: bool = False):
+        self.oracle, self.cell, self.is_part = oracle, cell, is_part
+        self.shares: dict[Version, float] = {}
         self.failed = list(result.failed)
         self.passed = [check for check in result.checks if check.passed]
         self.passed.sort(key=self.seconds)  # a contradiction is found soon
         symbols = {call.symbol for check in self.failed for call in check.check.calls}
-        self.versions = oracle.listed(symbols)
+        self.versions = sorted(oracle.listed(symbols), key=self.share, reverse=True)
         self.evidence_found: list[Evidence] = []
         self.start = thread_time()
 
@@ -61,7 +69,8 @@ class Search:
             found.append(equals)
             passed = [*passed, *equals[0].checks]  # a second fault must not change these
             rest = [check for check in rest if check not in equals[0].checks]
-        if rest and (both := self.pair(rest, [equals[0].version for equals in found])):
+        named = [equals[0].version for equals in found]
+        if rest and not self.is_part and (both := self.pair(rest, named)):
             of_one = [self.evidence(version, self.failed) for version in both.parts]
             for part in of_one:  # alone it explains some, with the other more
                 part.checks = [c for c in self.failed if c in part.checks or c in both.checks]
@@ -75,19 +84,16 @@ class Search:
 
     def share(self, version: Version) -> float:
         """Of its edit, which the learner's code shows."""
-        return share_found(version, self.cell)
+        if version not in self.shares:
+            self.shares[version] = share_found(version, self.cell)
+        return self.shares[version]
 
     def probes(self, checks: Iterable[CheckResult]) -> list[CheckResult]:
         """Of failed checks a few quick ones, of different functions."""
         by_function: dict[object, CheckResult] = {}
         for check in sorted(checks, key=self.seconds):
             by_function.setdefault(check.check.declaration, check)
-        quick = sorted(by_function.values(), key=self.seconds)[:PROBES]
-        return [check for check in quick if not self.is_slow(check)] or quick[:1]
-
-    def is_slow(self, check: CheckResult) -> bool:
-        """Whether performing all mistakes for it takes long."""
-        return self.seconds(check) * len(self.versions) > QUICK
+        return sorted(by_function.values(), key=self.seconds)[:PROBES]
 
     @property
     def is_late(self) -> bool:
@@ -98,30 +104,38 @@ class Search:
         little."""
         weight = sum(check.points for check in rest)
         found: list[Evidence] = []
-        for probe in self.probes(rest):  # what explains all explains the first of these
-            for evidence in self.explaining(probe, rest, found):
-                found.append(evidence)
-                if self.is_slow(probe) and (
-                    whole := self.best([evidence], rest, passed, weight)
-                ):
-                    return whole  # whatever the others give
-            if whole := self.best(found, rest, passed, weight):
-                return whole
-        return self.best(found, rest, passed, ENOUGH * weight)
+        for number, probe in enumerate(self.probes(rest)):
+            for share, versions in groupby(self.versions, self.share):
+                if self.cell and share <= self.least_share(probe, number):
+                    break
+                found += self.explaining(probe, rest, versions, found)
+                if whole := self.best(found, rest, passed, weight):
+                    return whole  # whatever those of a smaller share give
+        whole = [e for e in found if self.share(e.version) == 1 and self.is_real(e)]
+        return self.best(found, rest, passed, ENOUGH * weight) or self.best(
+            whole, rest, passed, 0.0
+        )
+
+    def least_share(self, probe: CheckResult, number: int) -> float:
+        """Of its edit, which the code has to show more of for a mistake to be tried on a probe:
+        what explains all explains the first probe; and errors alone name nothing."""
+        is_error = probe.difference.kind == "nan" or self.raised(probe)
+        return UNCLEAR if is_error else -inf if number == 0 else 0.0
 
     def explaining(
-        self, probe: CheckResult, rest: list[CheckResult], found: list[Evidence]
-    ) -> Iterator[Evidence]:
-        """The mistakes that explain one check, without those that are found already."""
+        self,
+        probe: CheckResult,
+        rest: list[CheckResult],
+        versions: Iterable[Version],
+        found: list[Evidence],
+    ) -> list[Evidence]:
+        """Of these mistakes those that explain a check and are not found already."""
         known = {evidence.version for evidence in found}
-        fresh = [version for version in self.versions if version not in known]
-        for version in (
-            sorted(fresh, key=self.share, reverse=True) if self.is_slow(probe) else fresh
-        ):
-            if self.is_late:
-                return
-            if self.explains(version, probe):
-                yield self.evidence(version, rest)
+        return [
+            self.evidence(version, rest)
+            for version in versions
+            if version not in known and not self.is_late and self.explains(version, probe)
+        ]
 
     def best(
         self,
@@ -161,14 +175,18 @@ class Search:
             return True
         if not kinds - {"nan"}:
             return all(self.share(version) > UNCLEAR for version in parts)
-        is_chance = len(evidence.checks) < len(self.failed) and not self.is_real(evidence)
-        return not is_chance or all(self.share(version) > 0 for version in parts)
+        is_partial = self.is_part or len(evidence.checks) < len(self.failed)
+        least = 0.0 if self.is_real(evidence) else UNCLEAR
+        if self.is_part or (is_partial and least):
+            return all(self.share(version) > least for version in parts)
+        return True
 
     def is_real(self, evidence: Evidence) -> bool:
-        """Whether real numbers agree: of whole ones and of truth values a few agree by
+        """Whether several real numbers agree: one alone, whole ones and truth values may by
         chance."""
         values = [o.values for check in evidence.checks for o in check.outcomes]
-        return any(tensor.is_floating_point() for _, tensor in tensors_in(values, ""))
+        tensors = [tensor for _, tensor in tensors_in(values, "")]
+        return any(t.is_floating_point() and t.numel() > 1 for t in tensors)
 
     def pair(self, rest: list[CheckResult], named: Sequence[Version]) -> Evidence | None:
         """Two mistakes that together explain a check which none explains, and most others.
@@ -177,7 +195,7 @@ class Search:
         """
         enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
         numbers = [c for c in rest if c.difference.kind != "nan" and not self.raised(c)]
-        for probe in self.probes(numbers):
+        for probe in self.probes(numbers or rest):
             for both, parts in self.combined(probe, named):
                 if self.explains(both, probe):
                     found = replace(self.evidence(both, self.failed), parts=parts)
@@ -195,15 +213,15 @@ class Search:
     ) -> Iterator[tuple[Version, tuple[Version, Version]]]:
         """Pairs that may explain a check: of what is named with all others, then of those that
         change it, the ones whose edits the learner's code shows most of first."""
-        quick = [check for check in self.passed if not self.is_slow(check)][:PROBES]
-        shown = [v for v in self.versions if not self.cell or self.share(v) > 0]
-        likely = [v for v in shown if not self.is_late and self.holds(v, quick)]
-        pairs = [(first, second) for first in named for second in likely]
+        least = 1.0 if self.raised(probe) else UNCLEAR  # errors alone say little
+        shown = [v for v in self.versions if not self.cell or self.share(v) >= least]
+        likely = [v for v in shown if not self.is_late and self.holds(v, self.passed[:PROBES])]
         at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
-        free = sorted(
+        pairs = [(first, second) for first in named for second in likely]
+        pairs += sorted(
             combinations(at_work, 2), key=lambda p: -self.share(p[0]) - self.share(p[1])
         )
-        for first, second in [*pairs, *free[:PAIRS]]:
+        for first, second in pairs[:PAIRS]:
             if self.is_late:
                 return
             both = combine(first, second)

@@ -110,7 +110,8 @@ def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
 def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A call whose result the reference uses, or a function of tensors."""
     alone = {id(node.value) for node in _all(right, ast.Expr)}
-    in_use = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
+    used = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
+    in_use = {name for name in used if not name.endswith("_")}  # else it is done in place
     methods = {node.name for node in _all(nodes, ast.FunctionDef)}  # they may have effects
     for node in _all(nodes, ast.Expr):
         name = _method(node.value)
@@ -128,8 +129,9 @@ def _method(node: ast.AST) -> str:
     return node.func.attr if named else ""
 
 
-def _unused_part(nodes: list[ast.AST], _: list[ast.AST]) -> str:
-    """A part that is made and never used, while another one is used twice."""
+def _unused_part(nodes: list[ast.AST], right: list[ast.AST]) -> str:
+    """A part that is made and never used, while another one is used twice, or the reference
+    uses it."""
     of_self = [node for node in _all(nodes, ast.Attribute) if ast.unparse(node.value) == "self"]
     made = {node.attr for node in of_self if isinstance(node.ctx, ast.Store)}
     used = Counter(node.attr for node in of_self if isinstance(node.ctx, ast.Load))
@@ -137,8 +139,15 @@ def _unused_part(nodes: list[ast.AST], _: list[ast.AST]) -> str:
         node.func for node in _all(nodes, ast.Call) if isinstance(node.func, ast.Attribute)
     ]
     called = Counter(func.attr for func in calls if ast.unparse(func.value) == "self")
+    branches = [ast.walk(part) for node in _all(nodes, ast.If) for part in node.orelse]
+    called -= Counter(getattr(node, "attr", "") for branch in branches for node in branch)
     twice = [name for name, times in called.items() if times > 1 and name in made]
     unused = sorted(name for name in made if not used[name])
+    needed = {
+        node.attr for node in _all(right, ast.Attribute) if isinstance(node.ctx, ast.Load)
+    }
+    if not twice and (lost := [name for name in unused if name in needed]):
+        return tr("`self.{unused}` is made and never used", unused=lost[0])
     if unused and twice:
         texts = {"unused": unused[0], "twice": twice[0]}
         both = said("`self.{unused}` is made and never used, and `self.{twice}` is used twice")
@@ -153,7 +162,9 @@ def _shape(node: ast.AST) -> str:
 
 def _brackets(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A sum of which one term is divided or multiplied, where the reference does so with a
-    whole sum."""
+    whole sum, and all else is of as many sums and products."""
+    if _operators(nodes) != _operators(right):
+        return ""
     if sum(map(_has_sum, nodes)) >= sum(map(_has_sum, right)):
         return ""
     known = {_shape(node) for node in _all(right, ast.BinOp)}
@@ -172,6 +183,12 @@ def _brackets(nodes: list[ast.AST], right: list[ast.AST]) -> str:
                 word = said("line {line}: without brackets `{term}` alone is divided")
             return tr(word, **parts)
     return ""
+
+
+def _operators(nodes: list[ast.AST]) -> list[int]:
+    """How many sums and how many products there are."""
+    operators = [getattr(node, "op", None) for node in nodes]
+    return [sum(isinstance(op, kind) for op in operators) for kind in (SUM, PRODUCT)]
 
 
 def _has_sum(node: ast.AST) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import textwrap
 import tokenize
 from collections import Counter
 from collections.abc import Hashable
@@ -19,6 +20,7 @@ CALLED = {"call", "attribute", "keyword"}  # kinds of parts that a name of the l
 NEUTRAL = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.expr_context)
 NEUTRAL += (ast.arguments, ast.arg, ast.Module, ast.Expr, ast.Assign, ast.alias, ast.Starred)
 NEUTRAL += (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FunctionDef, ast.Return)
+FUNCTION = re.compile(r" *(async )?def ")
 UNCLEAR = 0.5  # share of an edit, where nothing is known
 Parts = Counter[tuple[str, Hashable]]
 
@@ -56,13 +58,31 @@ def _parts(node: ast.AST) -> list[tuple[str, Hashable]]:
 @cache
 def changes_of(version: Version) -> tuple[Parts, Parts]:
     """The parts that a mistake adds to the reference, and those that it takes away."""
-    before, after = parts_of(_right_cell(version)), parts_of(version.cell)
-    return after - before, before - after
+    before, after = _right_cell(version).split("\n"), version.cell.split("\n")
+    head = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+    rest = zip(reversed(before[head:]), reversed(after[head:]), strict=False)
+    tail = next((n for n, (a, b) in enumerate(rest) if a != b), 0)
+    try:
+        old, new = (_parts_around(lines, head, len(lines) - tail) for lines in (before, after))
+    except SyntaxError:  # an edit that goes over several functions
+        old, new = parts_of(_right_cell(version)), parts_of(version.cell)
+    return new - old, old - new
+
+
+def _parts_around(lines: list[str], head: int, end: int) -> Parts:
+    """The parts of a cell's functions to which the lines from `head` to `end` belong: to parse
+    the whole cell for each mistake would take longest."""
+    start = next((n for n in range(head - 1, 0, -1) if FUNCTION.match(lines[n])), 0)
+    width = len(lines[start]) - len(lines[start].lstrip())
+    after = (n for n in range(end, len(lines)) if start and lines[n][: width + 1].strip(" )"))
+    text = textwrap.dedent("\n".join(lines[start : next(after, len(lines))]))
+    return Counter(part for node in ast.walk(ast.parse(text)) for part in _parts(node))
 
 
 def share_found(version: Version, cell: str) -> float:
     """The share of an edit's changes that the learner's code shows against the reference: 1 of
-    all, 0 of none, or below 0 where it calls something that does not occur in the code."""
+    all, 0 of none, half as much where it reads an argument which the code never reads, below 0
+    where it calls something that does not occur in the code."""
     found = parts_of(cell)
     if not found:
         return UNCLEAR
@@ -70,26 +90,52 @@ def share_found(version: Version, cell: str) -> float:
     if any(kind in CALLED and not found[kind, name] for kind, name in added):
         return -1.0
     right = parts_of(_right_cell(version))
-    local = {part for part in [*added, *gone] if part[0] == "name" and not found[part]}
+    arguments = {("name", name) for name in _arguments(_right_cell(version))}
+    missing = {part for part in [*added, *gone] if part[0] == "name" and not found[part]}
+    local = missing - arguments
     changed = [part for part in [*added, *gone] if part not in local]
     if not changed:  # a matter of order, or of names that are the reference's own
         written = [text for _, text in version.edits if text]
         return 1.0 if all(_bare(text) in _bare(cell) for text in written) else UNCLEAR
     shown = [part for part in added if part not in local and found[part] > right[part]]
     shown += [part for part in gone if part not in local and found[part] < right[part]]
-    return len(shown) / len(changed)
+    unread = [part for part in arguments if right[part] and not found[part]]
+    reads_more = any(right[part] > gone[part] for part in unread)
+    return len(shown) / len(changed) / (1 + reads_more)
 
 
 def is_refuted(version: Version, cell: str) -> bool:
-    """Whether all that a mistake does is to read an argument less often, and the learner's code
+    """Whether all that a mistake does is not to read an argument at all, and the learner's code
     reads it as often as the reference."""
     added, gone = changes_of(version)
-    right, found = _right_cell(version), parts_of(cell)
-    nodes = ast.walk(cells.parsed(cells.tidied(right)) or ast.Module([], []))
-    arguments = {("name", node.arg) for node in nodes if isinstance(node, ast.arg)} & {*gone}
-    if not arguments or any(kind != "constant" for kind, _ in added):
+    reference = _right_cell(version)
+    right, found = _reads(reference), _reads(cell)
+    arguments = {name for name in _arguments(reference) if ("name", name) in gone}
+    unread = {name for name in arguments if gone["name", name] >= right[name]}
+    if not unread or any(kind != "constant" for kind, _ in added):
         return False
-    return all(found[part] >= parts_of(right)[part] for part in arguments)
+    return all(found[name] >= right[name] for name in unread)
+
+
+@cache
+def _arguments(cell: str) -> set[str]:
+    return {node.arg for node in _nodes(cell) if isinstance(node, ast.arg)} - {"self"}
+
+
+def _nodes(cell: str) -> list[ast.AST]:
+    return [*ast.walk(cells.parsed(cells.tidied(cell)) or ast.Module([], []))]
+
+
+@cache
+def _reads(cell: str) -> Counter[str]:
+    """How often each name is read, where it is neither compared with None nor given a default:
+    `if x is None: x = ...`."""
+    nodes, asked = _nodes(cell), set[ast.AST]()
+    for node in nodes:
+        if isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "None":
+            asked |= {*ast.walk(node)}
+    names = (node for node in nodes if isinstance(node, ast.Name) and node not in asked)
+    return Counter(node.id for node in names if isinstance(node.ctx, ast.Load))
 
 
 def _right_cell(version: Version) -> str:

@@ -52,6 +52,8 @@ RIGHT = "def f(x, scale=None):\n    y = x.relu()\n    return (x - y) / 2\n"
         ("def f(x, y):\n    return x - y / 2\n", RIGHT, "line 2: without brackets `y` alone"),
         ("def f(x, y):\n    return (x - y) / 2\n", RIGHT, ""),
         ("def f(x, y):\n    return x - y / 2\n", "def f(x, y):\n    return x - y / 2\n", ""),
+        ("def f(x, y):\n    z = x * x * y\n    return x - y / 2 + z\n", RIGHT, ""),
+        ("def f(x):\n    x.mul_(2)\n    return x\n", "def f(x):\n    return x.mul_(2)\n", ""),
         ("def f(scale=None):\n    return scale or 2\n", RIGHT, "`scale or ...` takes"),
         ("def f(a, b):\n    return a or b\n", RIGHT, ""),
         ("def f(x):\n    return torch.stack((x, x))\n", "def f(x):\n    return x, x\n",
