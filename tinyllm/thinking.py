@@ -78,8 +78,9 @@ def generate_with_budget(
     """Continue every prompt; close a thought that is still open after `budget` tokens.
 
     A row's thought begins after open_think: the last token of its prompt, or else the first
-    one that the model writes. It ends with close_think, and a row has one thought at most:
-    either mark is a token like any other after that. Only what is between the marks counts.
+    open_think that the model writes, however late. It ends with close_think, and a row has one
+    thought at most: either mark is a token like any other after that. Only what is between the
+    marks counts.
     Where `budget` tokens are written and the model's next one is not close_think, the tokens
     of closing are written in that step and the following ones, instead of what the model
     draws (None: close_think alone); close_think is one of them, others may stand before and

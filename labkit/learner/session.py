@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -16,6 +19,7 @@ from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTime
 
+IMPORTED = re.compile(r"^from tinyllm\.(\w+) import", re.MULTILINE)
 UNFINISHED = (NotReady, NotImplementedError, NameError, OutOfTime)
 
 
@@ -40,9 +44,21 @@ class Session:
     def before_cell(self, info: Any) -> None:
         """IPython's pre_run_cell event: in a cell of the course no call runs forever."""
         self.end_long_calls()
+        self._stand_in(info.raw_cell or "")
         if self._is_given(info.raw_cell or ""):
             self.long_calls = LongCalls(workspace.folder())
             self.long_calls.begin()
+
+    def _stand_in(self, source: str) -> None:
+        """Import the modules of the package that a cell imports, and fill what is empty in
+        earlier labs, which they may use."""
+        names = {f"tinyllm.{name}" for name in IMPORTED.findall(source)} - sys.modules.keys()
+        if not names:
+            return
+        try:
+            self._load(sorted(names))
+        except (Exception, OutOfTime):  # of the learner's code; the cell itself shows it
+            return
 
     def _is_given(self, source: str) -> bool:
         return cells.cell_hash(source) in cells.given_cells()[self.lab.name]
@@ -232,10 +248,10 @@ class Session:
             return
         self.skipped = self.left_out = True
 
-    def _load(self) -> ModuleType:
+    def _load(self, others: Sequence[str] = ()) -> ModuleType:
         """The lab's module; what it prints was shown when its cells ran."""
         with HomeSandbox(workspace.folder(), quiet=True).entered():
-            return workspace.load(self.lab)
+            return workspace.load(self.lab, others)
 
     def export_saved_answers(self) -> None:
         """Let the notebook use what the module holds already, whether or not its cells run."""

@@ -198,14 +198,18 @@ def stub_hash(exercise_id: str) -> str | None:
     return next((cells.fingerprint(stub) for stub in found if stub), None)
 
 
-def load(lab: Lab) -> ModuleType:
+def load(lab: Lab, others: Sequence[str] = ()) -> ModuleType:
     """The lab's module as the file has it now, and with it every lab module in memory.
 
     The unfinished exercises of earlier labs come from the reference.
+
+    others    modules to import before
     """
     importlib.invalidate_caches()
     name = f"tinyllm.{lab.module}"
     fresh = name not in sys.modules
+    for each in others:
+        importlib.import_module(each)
     module = importlib.import_module(name)
     for other in NOTEBOOKS:
         loaded = sys.modules.get(f"tinyllm.{other.module}")
@@ -216,6 +220,10 @@ def load(lab: Lab) -> ModuleType:
         importlib.reload(loaded)
         if other in LABS and other.number < lab.number and fill_from_reference(other, loaded):
             fresh = False  # the lab's module was imported before: it holds the empty ones
+    names = {f"tinyllm.{other.module}" for other in NOTEBOOKS}
+    for given in [sys.modules[each] for each in others if each not in names]:
+        if names & {getattr(part, "__module__", "") for part in vars(given).values()}:
+            importlib.reload(given)  # it holds the empty ones, too
     return module
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from labkit.model import weights
+from labkit.model.chat.thoughts import CLOSE, CLOSING, OPEN
 from labkit.model.checkpoint import check_size, read_config
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.values import CheckpointError
@@ -93,7 +94,8 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     library = json.loads(tokenizer.library.to_str())
     steps = (library["pre_tokenizer"] or {}).get("pretokenizers", ())
     patterns = [each["pattern"].get("Regex") for each in steps if each["type"] == "Split"]
-    if library["model"]["type"] != "BPE" or library["normalizer"] or len(patterns) != 1:
+    normal = (library["normalizer"] or {}).get("type")
+    if library["model"]["type"] != "BPE" or normal not in (None, "NFC") or len(patterns) != 1:
         raise CheckpointError(
             "{folder}: the page reads byte-level BPE that cuts by one pattern, as "
             "the models of this course do; tokenizer.json describes another kind",
@@ -119,10 +121,21 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
         "vocab": vocab,
         "merges": library["model"]["merges"],
         "pattern": patterns[0],
+        "normal": normal,
         "added": [
             {key: each[key] for key in ("id", "content", "special")}
             for each in library["added_tokens"]
         ],
         "chat": [first, ends, following],
         "stops": sorted(tokenizer.stop_ids),
+        "think": _thoughts(tokenizer, talk[:1]),
     }
+
+
+def _thoughts(tokenizer: Tokenizer, talk: list[dict[str, str]]) -> dict[str, Any] | None:
+    """How a model with Qwen3's marks is asked for a thought, and how one is ended."""
+    marks = [tokenizer.token_id(mark) for mark in (OPEN, CLOSE)]
+    if None in marks:
+        return None
+    *_, asks = tokenizer.chat_text(talk, thinking=True).split(REQUEST)
+    return {"marks": marks, "asks": asks, "closing": tokenizer.encode(CLOSING)}

@@ -11,6 +11,7 @@ from PIL import Image
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.course.lang import ENGLISH, language, tr
+from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.models import load_chat_model, say
@@ -21,6 +22,7 @@ TEMPLATES = Path(__file__).parent
 STILL = "look.jpg"  # in _static
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
+VERSION = re.compile(r"^(version|date-released): (.+)$", re.MULTILINE)
 ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
 
 
@@ -43,7 +45,14 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
         still=STILL,
         repository=repository(),
         is_english=language() == ENGLISH,
+        version=version(),
     )
+
+
+def version() -> tuple[str, str]:
+    """The number and the date of the last release, from CITATION.cff."""
+    found = dict(VERSION.findall((ROOT / "CITATION.cff").read_text("utf-8")))
+    return found["version"], found["date-released"]
 
 
 def write_still(folder: Path) -> None:

@@ -96,7 +96,12 @@ test_budget_rows = check(
 )(scripted)  # fmt: skip
 test_budget_closing = check(
     "13.2", "the closing is several tokens: {closing}", points=1.5, budget=2, new=14,
-    closing=[[1, CLOSE], [CLOSE, 2, 2], [7, 8, CLOSE, 1]], scripts=(LONG, EXACT, LATE, ENDS),
+    closing=[[1, CLOSE], [CLOSE, 2, 2], [7, 8, CLOSE, 1], [4, END, CLOSE]],
+    scripts=(LONG, EXACT, LATE, ENDS),
+)(scripted)  # fmt: skip
+test_budget_stop = check(
+    "13.2", "the model would end its turn at the budget: what is written counts", budget=2,
+    points=0.5, scripts=((OPEN, 1, 2, END, 5, 6, END),),
 )(scripted)  # fmt: skip
 test_budget_opened = check(
     "13.2", "the prompt ends with open_think, or holds it earlier", budget=2, points=1.5,
@@ -133,8 +138,9 @@ test_budget_padded = check("13.2", "prompts of different lengths, padded on the 
     padded_call
 )
 test_budget_drawn = check(
-    "13.2", "drawn at temperature {temperature}", temperature=[0.9], points=0.5
-)(padded_call)
+    "13.2", "prompts of {lengths} tokens, drawn at temperature {temperature}", points=0.5,
+    temperature=[0.9], lengths=[(3, 5, 1), (3,)],
+)(padded_call)  # fmt: skip
 test_budget_positions = check(
     "13.2", "arguments by position: budget, max_new_tokens, the marks, closing", points=0.5
 )(
@@ -197,7 +203,8 @@ test_best_weighted = check(
     "13.3", "best_of_n with answer_of: answers {answers}, scores {scores}", points=2,
     cases=rows("answers, scores", ((3, 4, 5, 3), (0.5, 0.75, 0.125, 0.5)),
                ((None, 4, 5, 4, None), (0.9, 0.25, 0.375, 0.25, 0.9)),
-               ((6, 4, 4), (1.0, 0.5, 0.5)), ((4, 5, 4), (-1.0, -1.5, -1.0))),
+               ((6, 4, 4), (1.0, 0.5, 0.5)), ((4, 5, 4), (-1.0, -1.5, -1.0)),
+               ((3, 4, 3), (0.25, 0.5, 0.75)), ((0, 4, 0), (0.5, 0.75, 0.5))),
 )(best_call)  # fmt: skip
 test_best_none = check(
     "13.3", "best_of_n with answer_of, no text has an answer", points=0.5,
@@ -329,6 +336,9 @@ def paired_call(rng, count=12, kind="right", shift=0.3, **inputs):
     if kind == "scores":
         first = rng.normal(count)
         second = first + shift + 0.3 * rng.normal(count)
+    elif kind == "large":  # thirds, which no float32 holds
+        first = rng.normal(count).double() / 3 + 333
+        second = first + shift + rng.normal(count).double() / 7
     else:
         first = rng.integers(0, 2, count)
         second = torch.where(rng.uniform(count) < 0.3, 1 - first, first)
@@ -341,7 +351,7 @@ def paired_call(rng, count=12, kind="right", shift=0.3, **inputs):
 
 test_paired = check(
     "13.6", "paired_test of {count} questions, scores of kind {kind}", points=2, tolerance=1e-6,
-    cases=rows("count, kind", (12, "right"), (9, "scores"), (15, "bool")),
+    cases=rows("count, kind", (12, "right"), (9, "scores"), (15, "bool"), (9, "large")),
 )(paired_call)  # fmt: skip
 test_paired_two = check("13.6", "paired_test of two questions", points=0.5, tolerance=1e-6,
     count=2, kind="scores")(paired_call)  # fmt: skip
@@ -375,6 +385,8 @@ test_needed = check(
 )(needed_call)  # fmt: skip
 test_needed_z = check("13.6", "questions_needed with z {z}", points=0.5, z=[1.5, 2.576],
     difference=0.05, disagreement=0.2)(needed_call)  # fmt: skip
+test_needed_whole = check("13.6", "questions_needed where {z} z is reached exactly", z=2.0,
+    points=0.5, difference=0.5, disagreement=0.5)(needed_call)  # fmt: skip
 
 
 @check("13.6", points=0.5, cases=rows("difference, disagreement", (0.0, 0.3), (0.4, 0.3),

@@ -1,13 +1,15 @@
 /* The page's state in its address, after the "#":
 
-     VIEW&model=..&q=..&seed=..&temperature=..&top-k=..&top-p=..&token=..&swap=..&layer=..&head=..&part=..
+     VIEW&model=..&q=..&seed=..&temperature=..&top-k=..&top-p=..&budget=..&token=..&swap=..&layer=..&head=..&part=..
 
    q is a request, once per turn of the talk; the same requests, seed and knobs give the same text.
    A text that was stopped, or sent another way by hand, comes as `text`, token by token. */
 "use strict";
 
 (function (T) {
-  const WHOLE = ["seed", "top-k", "token", "layer", "head", "part"];
+  T.BUDGETS = [0, 16, 64, 256]; // tokens of a thought that a person may choose
+  const THOUGHT = 64; // of them, to begin with
+  const WHOLE = ["seed", "top-k", "budget", "token", "layer", "head", "part"];
   const NUMBERS = ["temperature", "top-p", ...WHOLE];
   const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -72,6 +74,7 @@
         q: hasText ? requests : [],
         seed: hasText || app.seed !== 1 ? app.seed : undefined,
         temperature: knob("temperature"), "top-k": knob("topK"), "top-p": knob("topP"),
+        budget: loaded?.tokenizer.think && knobs.budget !== THOUGHT ? knobs.budget : undefined,
         token: app.picked ? app.selected : undefined,
         ...Object.fromEntries(uses.map((key) => [key, app[key]])), // swap, layer, head, part
         text: hasText && byHand ? T.address.pack(run.ids) : undefined,
@@ -97,12 +100,13 @@
 
     /* What makes the text, apart from how it is looked at */
     const textKey = ({ model, q, text: ids, seed, temperature, ...rest }) =>
-      JSON.stringify([T.factsOf(model).name, q, ids, q.length && !ids ? [seed, temperature, rest["top-k"], rest["top-p"]] : 0]);
+      JSON.stringify([T.factsOf(model).name, q, ids, q.length && !ids ? [seed, temperature, rest["top-k"], rest["top-p"], rest.budget] : 0]);
 
     function place({ swap, layer, head, part, token, seed = 1, temperature, ...rest }) {
       const { knobs } = T.factsOf(rest.model);
       Object.assign(app, { swap, layer, head, part, seed });
-      Object.assign(app.knobs, { temperature: temperature ?? knobs.temperature, topK: rest["top-k"] ?? knobs.topK, topP: rest["top-p"] ?? knobs.topP });
+      Object.assign(app.knobs, { temperature: temperature ?? knobs.temperature, topK: rest["top-k"] ?? knobs.topK, topP: rest["top-p"] ?? knobs.topP, budget: T.BUDGETS.includes(rest.budget) ? rest.budget : THOUGHT });
+      at("budget").value = app.knobs.budget;
       if (token !== undefined) app.pick(token);
     }
 

@@ -12,6 +12,7 @@
     requests: [], // what was asked in this text
     promptLength: 0, // where the last answer begins
     answers: [], // [begin, end] of each answer in the text
+    thoughts: [], // the same of each thought
     selected: 0, // the token that the views look at
     picked: false, // whether a person picked it
     writing: null, // a promise while tokens are read or written
@@ -94,7 +95,8 @@
     due = null;
     if (!app.loaded || !app.run?.ids.length) return;
     app.selected = Math.min(app.selected, app.run.ids.length - 1);
-    app.answers = app.loaded.tokenizer.answers(app.run.ids);
+    for (const name of ["answers", "thoughts"]) app[name] = app.loaded.tokenizer[name](app.run.ids);
+    at("fold").hidden = !app.thoughts.length;
     text.update(update.shade);
     at("room").textContent = T.word("ask.room", { tokens: app.run.ids.length, room: app.loaded.config.max_position_embeddings });
     if (!app.writing || performance.now() >= nextDraw) viewDue ??= setTimeout(drawView, 0); // a task of its own
@@ -143,6 +145,7 @@
         at("about").textContent = described(app.loaded);
         explainTerms(at("about"), T.terms());
         world(facts.world);
+        at("thinks").hidden = !app.loaded.tokenizer.think;
         markUnknown();
         await T.breath();
       }
@@ -237,6 +240,15 @@
     });
     at("step").addEventListener("click", () => talk.step(box.value));
     at("new").addEventListener("click", () => startNew().then(() => box.focus()));
+    at("fold").addEventListener("click", () => {
+      const isShown = at("text").classList.toggle("unfolded");
+      at("fold").setAttribute("aria-pressed", String(isShown));
+    });
+    for (const tokens of T.BUDGETS) at("budget").append(h("option", { value: tokens }, T.word(tokens ? "ask.budget-of" : "ask.budget-none", { tokens })));
+    at("budget").addEventListener("change", () => {
+      app.knobs.budget = Number(at("budget").value);
+      keepAddress();
+    });
     box.addEventListener("input", markUnknown);
     addEventListener("hashchange", follow);
   }

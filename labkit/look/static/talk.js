@@ -43,7 +43,8 @@
     async function read(request, goesOn) {
       const { run, loaded: { tokenizer } } = app;
       const hadEnded = ended(), left = Math.max(0, room() + hadEnded - ROOM);
-      let ids = tokenizer.chatPrompt(request, isEmpty());
+      const thinks = Boolean(tokenizer.think && app.knobs.budget);
+      let ids = tokenizer.chatPrompt(request, isEmpty(), thinks);
       if (ids.length > left) {
         say(T.word(isEmpty() ? "status.too-long" : "status.full", { tokens: ids.length, left }));
         return false;
@@ -58,6 +59,7 @@
       talking(true);
       app.requests.push(request);
       app.made ??= settings();
+      await forget();
       app.promptLength = run.ids.length + ids.length;
       await run.read(ids, () => {
         app.selected = run.ids.length - 1;
@@ -74,13 +76,23 @@
       return false;
     }
 
+    /* Thoughts of earlier turns are not read again: Qwen3's template leaves them out */
+    async function forget() {
+      const { run, loaded: { tokenizer } } = app, [begin, end] = tokenizer.thoughts(run.ids).at(-1) || [];
+      if (begin === undefined) return;
+      const rest = run.ids.slice(end);
+      run.cut(begin);
+      await run.read(rest);
+    }
+
     /* Write up to `most` tokens, each by the knobs; resolves with how many there were */
     async function write(most, knobs, pace, goesOn) {
       const { run } = app, random = T.dice(app.seed + 7919 * run.ids.length);
       let written = 0, busy = 0;
       for (; written < most && goesOn() && !ended() && room() > 0; written++) {
         const started = performance.now();
-        await run.push(T.draw(T.candidates(run.logits, knobs), random));
+        const drawn = T.draw(T.candidates(run.logits, knobs), random); // also where it is not taken: the dice go on
+        await run.push(app.loaded.tokenizer.forced(run.ids, knobs.budget) ?? drawn);
         app.selected = run.ids.length - 1;
         app.sure(app.selected);
         busy += performance.now() - started;
@@ -124,17 +136,20 @@
       else if (room() <= 0) parts.push(T.word("status.no-room", { room: loaded.config.max_position_embeddings }));
       else parts.push(T.word("status.stopped"));
       say(parts.join(" "));
-      const answer = loaded.tokenizer.decode(run.ids.slice(promptLength)), { world } = T.factsOf(loaded.name);
+      const answer = loaded.tokenizer.decode(run.ids.slice(Math.max(promptLength, thought()))), { world } = T.factsOf(loaded.name);
       app.answered(answer, written);
       if (!ended() || !Object.keys(world).length || app.requests.length === 0) return;
       const [key, words] = T.samples.fault(app.requests.at(-1), answer.replace(/<\|.*$/s, ""), turns().slice(0, -2), world, T.page.heard);
       if (key) say(T.word(key, { words: words.join(", ") }), true);
     }
 
+    /* Where the last thought ends, 0 without one */
+    const thought = () => app.loaded.tokenizer.thoughts(app.run.ids).at(-1)?.[1] ?? 0;
+
     /* Pick the place where the model was least sure how to go on: there is most to see */
     function leastSure(written) {
       const { run, promptLength } = app;
-      const places = run.ids.map((_, i) => i).slice(promptLength - 1, ended() ? -1 : undefined);
+      const places = run.ids.map((_, i) => i).slice(Math.max(promptLength, thought()) - 1, ended() ? -1 : undefined);
       app.select(places.reduce((best, i) => (app.sure(i) < app.sure(best) ? i : best)));
       if (written > 12) say(T.word("status.least-sure", { token: app.shown(app.selected) }), true);
     }

@@ -19,18 +19,22 @@
 
     /* Show what the run holds; elements that are right stay. shade(i): {style, title} or null */
     update(shade) {
-      const { run, selected, promptLength, answers } = this.app;
+      const { run, selected, promptLength, answers, thoughts } = this.app;
       const isLonger = this.spans.length < run.ids.length;
       this.match();
       this.spans.forEach((span, i) => {
         const { style = "", title = span.mark || "" } = (shade && shade(i)) || {};
         const isPrompt = i < promptLength && !answers.some(([begin, end]) => begin <= i && i < end);
-        const now = `${style}|${title}|${isPrompt}|${i === selected}`;
+        const [begin, end] = thoughts.find(([from, to]) => from <= i && i < to) || [];
+        const now = `${style}|${title}|${isPrompt}|${i === selected}|${end && [begin, end]}`;
         if (span.before === now) return;
         span.before = now;
         span.setAttribute("style", style);
         span.title = title;
         span.piece.classList.toggle("prompt", isPrompt);
+        span.piece.classList.toggle("thought", end !== undefined);
+        if (i === begin) span.piece.dataset.tokens = T.word("ask.thought", { tokens: end - begin });
+        else delete span.piece.dataset.tokens;
         span.setAttribute("aria-selected", String(i === selected));
       });
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);

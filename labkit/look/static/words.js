@@ -36,6 +36,11 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     "ask.text": "The text, token by token; arrow keys pick one",
     "ask.part": "{text}, token {part} of {parts}",
     "ask.unknown": "Not known here: {words}. The model will refuse, or tell of something else. It knows, for example: {examples}.",
+    "ask.thought": "a thought of {tokens} tokens",
+    "ask.budget": "Budget for a thought",
+    "ask.budget-none": "none: answer at once",
+    "ask.budget-of": "{tokens} tokens",
+    "ask.unfold": "Show thoughts",
     "ask.room": "{tokens} of {room} tokens",
 
     "world.summary": "What it knows: a small world, in English",

@@ -183,10 +183,19 @@ def distill_part(seed):
     }
 
 
+def layers_part(seed):
+    """Right answers against swaps with one layer and with four; two are in the main part."""
+    modes, rows = {"fast": cups.NO_THINK, "slow": cups.THINK}, {}
+    for layers in (1, 4):
+        model, _ = train(seed, num_hidden_layers=layers)
+        rows[layers] = {name: [right(model, k, modes[name]) for k in SWAPS] for name in modes}
+    return rows
+
+
 PARTS = {
     f"{name} {seed}": (part, seed)
+    for name, part in (("main", main_part), ("distill", distill_part), ("layers", layers_part))
     for seed in SEEDS
-    for name, part in (("main", main_part), ("distill", distill_part))
 }
 
 

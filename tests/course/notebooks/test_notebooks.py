@@ -353,6 +353,19 @@ def test_the_reference_stands_in_for_an_unfinished_earlier_lab(run, package):
     assert (package / "swiglu.py").read_text() == before
 
 
+def test_the_reference_stands_in_for_a_lab_that_a_given_cell_imports(run):
+    """Lab 13 trains with lab 08, and lab 15's engine is built on labs 01 to 10."""
+    run(setup_cell(find_lab("thinking")))
+    told = run("from tinyllm.training import learning_rate\nlearning_rate(0, 1.0, 1, 9)")
+    assert told.endswith("1.0")
+    run(setup_cell(find_lab("server")))
+    told = run(
+        "from tinyllm.engine import Engine\nfrom tinyllm.rope import rope_cos_sin\n"
+        "tuple(rope_cos_sin(torch.arange(2), 4, 1e4)[0].shape)"
+    )
+    assert told.endswith("(2, 4)")
+
+
 def test_a_cell_that_needs_what_is_not_written_gets_a_sentence(run):
     run(stub_of("1.1"))
     assert "NameError" in run("curve")  # nothing was left out so far: a slip of one's own

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import oracle
 import tokenizers
 import transformers
 from tokenizers import (
@@ -17,6 +16,7 @@ from tokenizers import (
 )
 
 from labkit.model.checkpoint import save
+from tests.course.reference import oracle
 
 # Qwen's own rules: where words end before pairs of bytes are merged
 SPLIT = (

@@ -19,18 +19,20 @@
 
   class Tokenizer {
     /* vocab: the tokens by id; merges: pairs, the best first; added: special tokens */
-    constructor({ vocab, merges, pattern, added, chat, stops }) {
+    constructor({ vocab, merges, pattern, normal, added, chat, stops, think }) {
       this.vocab = vocab;
       this.ids = new Map(vocab.map((token, id) => [token, id]));
       this.rank = new Map(merges.map((pair, rank) => [pair.join(" "), rank]));
       // white space as Unicode has it, as tokenizer.json means it: JavaScript's \s differs a bit
       this.pattern = new RegExp(pattern.replaceAll("\\s", "\\p{White_Space}"), "gu");
+      this.normal = normal; // "NFC": an accent joins its letter first
       this.added = new Map(added.map((token) => [token.content, token.id]));
       this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
       const names = [...this.added.keys()].sort((a, b) => b.length - a.length);
       this.cut = new RegExp(`(${names.map(T.escaped).join("|")})`, "u");
       this.chat = chat; // [before a request, after it, between an answer and the next request]
       this.stops = new Set(stops);
+      this.think = think; // {marks: [opening, closing], asks: after a request, closing: ids}; null for most models
       this.known = new Map(); // pieces seen before
     }
 
@@ -38,13 +40,13 @@
     encode(text) {
       return text.split(this.cut).flatMap((part) => {
         if (this.added.has(part)) return [this.added.get(part)];
-        return [...part.matchAll(this.pattern)].flatMap(([piece]) => this.merged(piece));
+        return [...(this.normal ? part.normalize(this.normal) : part).matchAll(this.pattern)].flatMap(([piece]) => this.merged(piece));
       });
     }
 
     /* A request as the model was taught to read it, at the start of a text or after an answer.
        Special tokens that a person spells out stay letters: each is cut in two before it is encoded. */
-    chatPrompt(request, isFirst = true) {
+    chatPrompt(request, isFirst = true, thinks = false) {
       const parts = request.split(this.cut);
       const texts = [this.chat[isFirst ? 0 : 2]];
       for (const part of parts) {
@@ -54,20 +56,49 @@
           texts.push(part.slice(1));
         }
       }
-      texts[texts.length - 1] += this.chat[1];
+      texts[texts.length - 1] += thinks ? this.think.asks : this.chat[1];
       return texts.flatMap((each) => this.encode(each));
     }
 
-    /* The model's answers in a text: [begin, end] of each, the token that ends it left out */
+    /* The model's answers in a text: [begin, end] of each, the token that ends it and a thought before it left out */
     answers(ids) {
-      const opening = this.encode(this.chat[1]), found = [];
-      for (let i = opening.length; i <= ids.length; i++) {
-        if (!opening.every((id, k) => ids[i - opening.length + k] === id)) continue;
-        let end = i;
+      const openings = [this.chat[1], ...(this.think ? [this.think.asks] : [])].map((text) => this.encode(text));
+      openings.sort((a, b) => b.length - a.length);
+      const thoughts = this.thoughts(ids), found = [];
+      for (let i = 0; i < ids.length; i++) {
+        const opening = openings.find((each) => each.every((id, k) => ids[i + k] === id));
+        if (!opening) continue;
+        let end = i + opening.length;
+        const [, begin] = thoughts.find(([from, to]) => from >= i && from <= end && to > end) || [0, end];
         while (end < ids.length && !this.stops.has(ids[end])) end++;
-        found.push([i, end]);
+        found.push([Math.min(begin, end), end]);
+        i = end - 1;
       }
       return found;
+    }
+
+    /* The thoughts in a text, [begin, end] of each with its marks and the white space behind it; an empty one is none */
+    thoughts(ids) {
+      const [open, close] = this.think?.marks || [], found = [];
+      const isBlank = (i) => i < ids.length && !this.stops.has(ids[i]) && !this.decode([ids[i]]).trim();
+      for (let i = 0; i < ids.length; i++) {
+        if (ids[i] !== open) continue;
+        const begin = i++;
+        let isEmpty = true;
+        for (; i < ids.length && ids[i] !== close && !this.stops.has(ids[i]); i++) isEmpty &&= isBlank(i);
+        if (ids[i] === close) do i++; while (isBlank(i));
+        if (!isEmpty || i >= ids.length) found.push([begin, i]);
+        i--;
+      }
+      return found;
+    }
+
+    /* The token that a budget puts next: the closing of a thought that has had as many tokens, undefined elsewhere */
+    forced(ids, budget) {
+      const [open, close] = this.think?.marks || [], first = ids.lastIndexOf(open) + 1;
+      const written = ids.slice(first), behind = written.slice(budget), { closing } = this.think || {};
+      if (!first || written.length < budget || written.slice(0, budget).includes(close)) return undefined;
+      return behind.every((id, k) => id === closing[k]) ? closing[behind.length] : undefined;
     }
 
     /* One piece -> token ids */
