@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -49,10 +50,10 @@ def all_blocks_come_back(service):
     yield
     end = time.monotonic() + 20
     while time.monotonic() < end and (
-        service.worker.listeners or len(service.worker.engine.cache.free_blocks) < BLOCKS
+        service.worker.queues or len(service.worker.engine.cache.free_blocks) < BLOCKS
     ):
         time.sleep(0.02)
-    assert not service.worker.listeners and service.worker._accepted == 0
+    assert not service.worker.queues
     assert len(service.worker.engine.cache.free_blocks) == BLOCKS
 
 
@@ -135,19 +136,17 @@ def test_a_client_that_hangs_up_gives_its_blocks_back(client, service, address):
     with socket.create_connection((host, int(port))) as line:  # waits for all, then leaves
         line.sendall(head.encode() + body)
         deadline = time.monotonic() + 10
-        while not service.worker.listeners and time.monotonic() < deadline:
+        while not service.worker.queues and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert service.worker.listeners
+        assert service.worker.queues
 
 
 def test_a_slow_reader_holds_nobody_up(client):
     slow = ask(client, max_tokens=120, stream=True)
     next(slow)
-    started = time.monotonic()
-    assert ask(client, "Tell me a story about a cat.").choices
-    quick = time.monotonic() - started
-    time.sleep(0.3)
-    assert sum(1 for _ in slow) > 10 and quick < 20
+    other = ask(client, "Tell me a story about a cat.")
+    left = sum(1 for _ in slow)  # what the slow one has not read yet
+    assert other.choices and left > 10
 
 
 @pytest.mark.parametrize(
@@ -235,30 +234,35 @@ def test_an_engine_that_breaks_is_replaced(client, service, monkeypatch):
     assert ask(client, max_tokens=2).choices and service.worker.engine is not broken
 
 
-def test_load_loses_no_request_and_no_block(client):
-    """Clients that ask, hang up and read slowly, all at once."""
+def load(client):
+    """How 24 requests end, of clients that ask, hang up and read slowly, six at a time."""
 
     def visit(number):
         stream = ask(client, f"Tell me a story about {number}.", stream=True, max_tokens=30)
         try:
             if number % 3 == 0:
                 next(stream)
-                stream.close()
                 return "left"
             return [chunk.choices[0].finish_reason for chunk in stream][-1]
         finally:
             stream.close()
 
     with ThreadPoolExecutor(6) as pool:
-        ends = list(pool.map(visit, range(24)))
-    assert ends.count("left") == 8 and set(ends) <= {"left", "stop", "length"}
+        return Counter(pool.map(visit, range(24)))
+
+
+def test_load_loses_no_request_and_no_block(client):
+    ends = load(client)
+    assert ends["left"] == 8 and ends["stop"] + ends["length"] == 16
 
 
 @pytest.mark.slow
 def test_ten_minutes_of_load_lose_no_request_and_no_block(client):
-    end = time.monotonic() + 600
+    end, rounds, ends = time.monotonic() + 600, 0, Counter()
     while time.monotonic() < end:
-        test_load_loses_no_request_and_no_block(client)
+        rounds, ends = rounds + 1, ends + load(client)
+    print(f"\n{24 * rounds} requests: {dict(ends)}")
+    assert ends["left"] == 8 * rounds and ends["stop"] + ends["length"] == 16 * rounds
 
 
 @pytest.mark.skipif(os.name != "posix", reason="not checked: signals of POSIX")
