@@ -158,3 +158,45 @@ test_stop_again = check("15.5", stops=("aaab",), pieces=("aa", "aaa", "c", "aaab
     visible.test_stop_again)  # fmt: skip
 test_stop_drawn = check("15.5", points=9, size=[1, 2, 3, 4], pieces=[9, 14])(
     visible.test_stop_drawn)  # fmt: skip
+
+test_mask_begin = check("15.6", texts=("x", "xy", "", "aa", "a", "yx", "abc", "c"))(
+    visible.test_mask_begin)  # fmt: skip
+test_mask_follow = check("15.6", points=1.5, steps=[("x", 0, "y", 0), ("ab", 0, "c", 0)])(
+    visible.test_mask_follow)  # fmt: skip
+test_mask_string = check("15.6", points=2, steps=[
+    ('"abc', 0, "b\xc3", 0, '"', 0), ('""', 0), ('"', 0, "a", "a", 0, 'ab"', 0)])(
+    visible.test_mask_string)  # fmt: skip
+test_mask_end = check("15.6", points=1.5, steps=[("x", 0, "y", 0), ("abc", 0, "<end>", 0)])(
+    visible.test_mask_end)  # fmt: skip
+test_mask_open = check("15.6", points=1.5, steps=[("-2", 0, "10", 0), ("-", 0, "1", 0)])(
+    visible.test_mask_open)  # fmt: skip
+test_mask_spelled = check("15.6", steps=(0, '"', "a", 0, '"', 0), eos=("a\xc3", "b"), texts=(
+    "b", '"', "a", "a\xc3", 'b"'))(visible.test_mask_spelled)  # fmt: skip
+test_mask_refused = check("15.6", points=1.5, steps=[
+    ("?c", "x", "?x", "?", 0), ("ab", "?bc", "?<end>", "c", "?c", 0)])(
+    visible.test_mask_refused)  # fmt: skip
+test_mask_logits = check("15.6", points=2, extra=[0, 7], steps=("x", 1, "y", 1))(
+    visible.test_mask_logits)  # fmt: skip
+test_mask_low = check("15.6", shift=[-5e4, 3e4])(visible.test_mask_low)
+test_mask_half = check("15.6", dtype=[BF16, F16])(visible.test_mask_half)
+test_mask_nothing = check("15.6", steps=("x", "?a", "y", -1))(visible.test_mask_nothing)
+
+
+@check("15.6", points=3, states=[3, 6], size=[2.0])
+def test_mask_drawn(rng, states, size):
+    """a machine of {states} states and tokens at random"""
+    letters, arrows, texts = "abcd", [], ["", "<end>"]
+    for state in range(states):
+        for letter, target in zip(letters, rng.integers(0, states, 4).tolist(), strict=True):
+            arrows += [(state, letter, target)] * bool(rng.integers(0, 3))
+    for at in range(18):
+        texts.append("".join(letters[n] for n in rng.integers(0, 4, 1 + at // 6).tolist()))
+    texts = tuple(dict.fromkeys(texts))
+    walk, state, known = [0], 0, {(a, b): c for a, b, c in arrows}
+    for text in texts[2:]:
+        after = state
+        for letter in text:
+            after = known.get((after, letter), -1)
+        walk += [f"?{text}"] if after < 0 else [text, 0, -1]
+        state = state if after < 0 else after
+    return visible.mask_call(rng, arrows, range(0, states, 2), texts, walk, size=size)

@@ -382,3 +382,69 @@ def test_stop_drawn(rng, size, pieces=8):
 
     parts = [letters(int(n)) for n in rng.integers(1, 4, pieces)]
     return pieces_call(rng, [letters(size), letters(size + 1)], parts)
+
+
+# 15.6
+
+# Machines: (state, letters that may come, the state after them)
+WORDS = [(0, "a", 1), (1, "b", 2), (2, "c", 3), (0, "x", 4), (4, "y", 3)]
+STRING = [(0, '"', 1), (1, "abc\xc3", 1), (1, '"', 2)]
+NUMBER = [(0, "-", 1), (0, "123", 2), (1, "123", 2), (2, "0123", 2)]
+TEXTS = ("", "a", "b", "ab", "abc", "bc", "c", "xy", "y", "abcd", "<end>", "x", "ay")
+QUOTES = ('"', "a", '"a', 'ab"', '""', 'c"c', "", "\xc3", '"c"', '"abc', "b\xc3")
+
+
+def mask_call(rng, arrows, ends, texts, steps, eos=("<end>",), extra=0, size=3.0, shift=0.0,
+              dtype=F32, **options):  # fmt: skip
+    """Steps of a TokenMask: "a" is accepted, "?a" perhaps refused; 0 asks for what is allowed,
+    1 for a mask of logits, -1 for one that is perhaps refused.
+
+    extra    logits behind the end of the vocabulary
+    """
+    order = [texts[at] for at in rng.generator.permutation(len(texts)).tolist()]
+    init = {"machine": Given("server.grammar", arrows=arrows, ends=list(ends))}
+    init["vocabulary"] = Given("server.vocabulary", texts=order)
+    init["eos_token_id"] = [order.index(text) for text in eos if text in texts]
+    call = Call("TokenMask", init=init, **options)
+    for step in steps:
+        if step == 0:
+            call.then("allowed")
+        elif isinstance(step, int):
+            logits = (size * rng.normal(len(texts) + extra) + shift).to(dtype)
+            call.then("mask" if step > 0 else "?mask", logits=logits)
+        else:
+            question = "?" if step.startswith("?") else ""
+            call.then(f"{question}accept", token=order.index(step.removeprefix("?")))
+            call.then(".state")
+    return call
+
+
+def check_mask(*titles, arrows=WORDS, ends=(3,), texts=TEXTS, **values):
+    fixed = {"arrows": tuple(arrows), "ends": ends, "texts": texts}
+    return check("15.6", *titles, **fixed, **values)(mask_call)
+
+
+test_mask_begin = check_mask(
+    "what may come first, of tokens with one letter or many", steps=(0,)
+)
+test_mask_follow = check_mask("what may come after tokens that were accepted",
+                              steps=("a", 0, "bc", 0))  # fmt: skip
+test_mask_string = check_mask("a string: tokens that begin it, go on, end it, or do all three",
+                              arrows=STRING, ends=(2,), texts=QUOTES,
+                              steps=(0, '"a', 0, "\xc3", 0, 'ab"', 0))  # fmt: skip
+test_mask_end = check_mask("the end token, where the answer may end",
+                           steps=(0, "ab", 0, "c", 0, "<end>"))  # fmt: skip
+test_mask_open = check_mask("an answer that may end or go on, and two end tokens",
+                            arrows=NUMBER, ends=(2,), eos=("", "<end>"),
+                            texts=("-", "1", "10", "-2", "0", "", "--", "<end>"),
+                            steps=(0, "1", 0, "0", 0))  # fmt: skip
+test_mask_spelled = check_mask("an end token whose bytes might come, too", arrows=STRING,
+                               ends=(2,), texts=('"', "a", "b", '"c'), eos=("b", '"c'),
+                               steps=(0, '"', 0, '"', 0))  # fmt: skip
+test_mask_refused = check_mask("a token that is refused changes nothing",
+                               steps=("?bc", "?", "?abcd", "a", "?y", "?<end>", 0))  # fmt: skip
+test_mask_logits = check_mask("logits, {extra} behind the end of the vocabulary", extra=[0, 3],
+                              steps=(1, "ab", 1, "c", 1))  # fmt: skip
+test_mask_low = check_mask("logits far below zero", size=9.0, shift=-2e4, steps=(1, "a", 1))
+test_mask_half = check_mask("logits in {dtype}", dtype=[BF16], steps=(1, "a", 1))
+test_mask_nothing = check_mask("nothing may follow: a ValueError", eos=(), steps=("abc", 0, -1))

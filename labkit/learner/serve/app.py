@@ -36,7 +36,7 @@ class Service:
     ):  # fmt: skip
         self.name, self.names = name, [name, "tinyllm"]
         self.tokenizer, self.worker, self.parts, self.key = tokenizer, worker, parts, key
-        self._numbers = count()
+        self.vocabulary, self._numbers = tokenizer.token_bytes(), count()
 
     def application(self, hosts: list[str] = LOCAL) -> Starlette:
         """hosts    names by which a client may call this server, "*" for any"""
@@ -87,6 +87,17 @@ class Service:
             return StreamingResponse(sent, media_type="text/event-stream")
         texts, reasons = zip(*[piece async for piece in pieces], strict=True)
         return JSONResponse(answer.whole("".join(texts), reasons[-1]))
+
+    def _mask(self, wish: Wish) -> Any:
+        """What keeps the answer to the fields that are asked for; None: nothing does."""
+        if wish.shape is None:
+            return None
+        try:
+            machine = self.parts.json_machine(wish.shape)
+        except (ValueError, TypeError) as error:
+            raise Refusal(400, f"response_format: {error}", "response_format") from error
+        stops = sorted(self.tokenizer.stop_ids)
+        return self.parts.TokenMask(machine, self.vocabulary, stops)
 
     async def _pieces(
         self, number: int, queue: asyncio.Queue, wish: Wish, answer: Answer, request: Request

@@ -49,10 +49,13 @@ def _parts(package: str) -> SimpleNamespace:
 
 
 def _trial(parts: Any, model: nn.Module) -> list[Any]:
-    """Answers to prompts in chunks, with shared blocks, drafts, and too few blocks for all."""
+    """Answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
+    blocks for all."""
     engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
     requests = [parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
                 for number, (first, size) in enumerate(TRIALS)]  # fmt: skip
+    texts = [bytes([number % 128]) for number in range(model.config.vocab_size)]
+    requests[1].mask = parts.TokenMask(parts.json_machine({"a": "string"}), texts)
     for request in requests:
         engine.submit(request)
     for _ in range(500):

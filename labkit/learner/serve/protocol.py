@@ -15,7 +15,8 @@ NEUTRAL = {
     "n": (1,), "top_p": (1, 1.0), "frequency_penalty": (0, 0.0), "presence_penalty": (0, 0.0),
     "logit_bias": ({},), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],),
 }  # fmt: skip
-MOST_STOPS, LONGEST_STOP = 4, 200
+MOST_STOPS, LONGEST_STOP, LARGEST_SHAPE = 4, 200, 10_000
+SAID_OF_A_FIELD = {"type", "enum", "title", "description"}
 
 
 class Refusal(Exception):
@@ -113,10 +114,17 @@ def _shape(wanted: Any) -> dict[str, Any] | None:
         return None
     try:
         properties = wanted["json_schema"]["schema"]["properties"]
-        return {name: kind.get("enum") or kind["type"] for name, kind in properties.items()}
+        fields = {
+            name: kind.get("enum") or str(kind["type"]) for name, kind in properties.items()
+        }
+        known = all(set(kind) <= SAID_OF_A_FIELD for kind in properties.values())
     except (TypeError, KeyError, AttributeError):
-        wanted = "response_format must be text, or a json_schema of an object with properties"
-        raise Refusal(400, wanted, "response_format", "unsupported_parameter") from None
+        known = False
+    if not known or len(json.dumps(fields)) > LARGEST_SHAPE:
+        wanted = ("response_format must be text, or a json_schema of an object with properties "
+                  "that have a type or an enum, and no more")  # fmt: skip
+        raise Refusal(400, wanted, "response_format", "unsupported_parameter")
+    return fields
 
 
 class Answer:
