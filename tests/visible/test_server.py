@@ -63,6 +63,18 @@ test_pages_scale = check("15.1", "scale {scale}, values with 3 features", scale=
                          features=3)(pages_call)  # fmt: skip
 test_pages_large = check("15.1", "scores of some {size}: their exponentials overflow alone",
                          size=[400.0], lengths=(7,))(pages_call)  # fmt: skip
+
+
+@check("15.1", size=[400.0])
+def test_pages_negative(rng, size):
+    """scores of some -{size} alone"""
+    call = pages_call(rng, (2, 1, 1, 6), (7,), size=size)
+    for name in ("query", "key_blocks"):
+        call.steps[0][1][name] = call.steps[0][1][name].abs()
+    call.steps[0][1]["query"].neg_()
+    return call
+
+
 test_pages_half = check("15.1", "{dtype}, with sums in float32", dtype=[BF16], size=3.0,
                         lengths=(30, 21),
                         shape=(4, 2, 2, 8), block_size=4)(pages_call)  # fmt: skip
@@ -83,10 +95,11 @@ def test_pages_sums(rng, dtype, total=80):
 @check("15.1", cases=[
     {"shape": (2, 1, 1, 4), "lengths": (300, 9), "most": 250},
     {"shape": (2, 2, 24, 4), "lengths": (90,), "most": 800},
+    {"shape": (2, 1, 1, 4), "lengths": (300, 9), "most": 250, "dtype": BF16},
 ])  # fmt: skip
-def test_pages_memory(rng, shape, lengths, most, block_size=4):
+def test_pages_memory(rng, shape, lengths, most, block_size=4, dtype=F32):
     """no copy of all keys, no scores of all keys: texts of {lengths} tokens"""
-    return pages_call(rng, shape, lengths, block_size, most_numbers=most)
+    return pages_call(rng, shape, lengths, block_size, dtype=dtype, most_numbers=most)
 
 
 test_pages_positions = check(
@@ -211,6 +224,20 @@ test_cache_collision = check_cache("two blocks with one hash: it is {kind}", cas
 ], num_blocks=20)  # fmt: skip
 
 
+test_cache_partial = check_cache(
+    "two texts with the same tokens in a block that is not full", block_size=4,
+    steps=(("begin", 0, "abcdef"), ("begin", 1, "abcdef"), ("commit", 0, 6), ("commit", 1, 6)),
+)  # fmt: skip
+test_cache_first = check_cache("known blocks behind one that is not known", steps=(
+    ("begin", 0, "abcd"), ("commit", 0, 4), ("begin", 1, "xyabcd")))  # fmt: skip
+test_cache_refused = check_cache(
+    "a text that finds known blocks is refused: they are not used", num_blocks=5,
+    steps=(*OLDEST, ("?begin", 2, "abcdefghijkl"), ("begin", 3, "pqr"), ("begin", 4, "uvwxy")),
+)  # fmt: skip
+test_cache_short = check_cache("too few blocks for a text that grows: it gets none", steps=(
+    ("begin", 0, "ab"), ("?reserve", 0, 20), ("begin", 1, "cdefg")), num_blocks=4)  # fmt: skip
+
+
 # 15.3
 
 
@@ -276,6 +303,9 @@ test_plan_order = check_plan("nobody overtakes a request that has no room", bloc
                              requests=((4, 4), (7, 2), (1, 2)), passes=9)  # fmt: skip
 test_plan_known = check_plan("a prompt of which the cache knows tokens", known=((11, 8),),
                              requests=((3, 3), (13, 3)), passes=4)  # fmt: skip
+test_plan_room = check_plan("a prompt of which the cache knows tokens, the budget is enough",
+                            known=((11, 8),), budget=30,
+                            requests=((3, 3), (13, 3)))  # fmt: skip
 test_plan_preempted = check_plan("blocks run out: the text that came last goes back", blocks=7,
                                  requests=((3, 7), (3, 7), (3, 4)), passes=14)  # fmt: skip
 test_plan_itself = check_plan("the last text itself needs the block", blocks=6,
@@ -310,7 +340,7 @@ test_draft_longest = check("15.4", "the last {longest} tokens at most are looked
                            cases=[{}])(test_draft)  # fmt: skip
 
 
-@check("15.4", passed=[0, 1, 3])
+@check("15.4", passed=[0, 1, 3], count=3)
 def test_accept(rng, passed, count=3):
     """{passed} of {count} drafts are right"""
     drafts = rng.integers(0, 50, count).tolist()
@@ -369,6 +399,10 @@ test_stop_first = check_stop("of two, the one that begins first counts", stops=(
                              pieces=("a", "bcd"))  # fmt: skip
 test_stop_two = check_stop("two complete ones in one piece", stops=("x", "yy"),
                            pieces=("ab yy x", "c"))  # fmt: skip
+test_stop_itself = check_stop("a stop string whose end is its beginning", stops=("\n\n",),
+                              pieces=("Hi\n\n", "User"))  # fmt: skip
+test_stop_longer = check_stop("two stop strings begin: the earlier beginning is held back",
+                              stops=("aab", "ab"), pieces=("xaa", "c", "yaa", "b"))  # fmt: skip
 test_stop_again = check_stop("a beginning within a beginning", stops=("aab",),
                              pieces=("a", "a", "a", "b", "c"))  # fmt: skip
 

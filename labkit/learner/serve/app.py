@@ -37,6 +37,7 @@ class Service:
         self.name, self.names = name, [name, "tinyllm"]
         self.tokenizer, self.worker, self.parts, self.key = tokenizer, worker, parts, key
         self.vocabulary, self._numbers = tokenizer.token_bytes(), count()
+        self._template = asyncio.Lock()
 
     def application(self, hosts: list[str] = LOCAL) -> Starlette:
         """hosts    names by which a client may call this server, "*" for any"""
@@ -69,8 +70,9 @@ class Service:
     async def complete(self, request: Request) -> Any:
         self.check_key(request)
         wish = read_wish(await _body(request), self.names)
-        try:
-            prompt = self.tokenizer.chat_prompt(wish.messages)
+        try:  # a process renders the template: others' answers go on, one process at a time
+            async with self._template:
+                prompt = await asyncio.to_thread(self.tokenizer.chat_prompt, wish.messages)
         except CheckpointError as error:
             raise Refusal(400, str(error), "messages") from error
         engine = self.worker.engine

@@ -64,9 +64,13 @@ class Blocks(Double):
 
     def free(self, sequence: int) -> None:
         for block in reversed(self.block_table.pop(sequence)):
-            self.ref_count[block] -= 1
-            if not self.ref_count[block]:
-                self.free_blocks[block] = None
+            self._drop(block)
+
+    def _drop(self, block: int) -> None:
+        self.ref_count[block] -= 1
+        if not self.ref_count[block]:
+            self.free_blocks[block] = None
+            self.free_blocks.move_to_end(block, last=block in self.content)
 
     def report(self) -> dict[str, Any]:
         return {
