@@ -79,9 +79,8 @@ class Service:
         room = len(engine.cache.ref_count) * engine.cache.block_size
         room = min(room, engine.config.max_position_embeddings) - len(prompt) + 1
         most = wish.max_tokens or max(1, min(NEW_TOKENS, room))
-        made = self.parts.Request(
-            next(self._numbers), prompt, most, wish.temperature, wish.seed
-        )
+        choice = {"temperature": wish.temperature, "seed": wish.seed, "mask": self._mask(wish)}
+        made = self.parts.Request(next(self._numbers), prompt, most, **choice)
         queue, answer = await self.worker.submit(made), Answer(self.name, len(prompt))
         pieces = self._pieces(made.number, queue, wish, answer, request)
         if wish.stream:
