@@ -93,10 +93,10 @@ def test_every_answer_is_the_one_that_it_gets_alone(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 1000, 50))
+@pytest.mark.parametrize("first", range(0, 1000, 25))
 def test_every_answer_is_the_one_that_it_gets_alone_in_a_thousand_schedules(first):
     config = replace(oracle.DENSE, num_hidden_layers=2)
-    schedules(oracle.ours(config).double(), range(first, first + 50))
+    schedules(oracle.ours(config).double(), range(first, first + 25))
 
 
 def test_a_request_that_leaves_gives_its_blocks_back():
