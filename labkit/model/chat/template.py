@@ -23,7 +23,7 @@ MOST_LETTERS = 2**20
 MOST_MEMORY = 2**30  # bytes
 TICK = 0.05  # seconds between two looks at the memory
 # Hashes of the templates of this course's models, which need no process
-OWN = {"e772b6ad1ea2a9b717ead97c3d9266a75e14489ec55a751b956003420d7b4981"}
+COURSE_TEMPLATES = {"e772b6ad1ea2a9b717ead97c3d9266a75e14489ec55a751b956003420d7b4981"}
 
 
 class TemplateFailed(Exception):
@@ -36,7 +36,7 @@ def render(template: str, **values: Any) -> str:
     Errors: TemplateFailed for more time, memory or text than the limits, and for whatever the
             template raises
     """
-    if sha256(template.encode()).hexdigest() in OWN:
+    if sha256(template.encode()).hexdigest() in COURSE_TEMPLATES:
         from labkit.model.chat.render_child import answer
 
         return answer(template, values, MOST_LETTERS)["text"]
