@@ -100,6 +100,8 @@ class Engine:
         Shapes: logits (1 + drafts, V), or (0, V) in the middle of a prompt
         """
         place = len(request.prompt) + len(request.output)
+        if request.mask and len(logits):
+            logits = request.mask.mask(logits[0])[None]
         choices = [
             choose_token(row, request.temperature, request.seed, place + offset)
             for offset, row in enumerate(logits)
@@ -109,7 +111,10 @@ class Engine:
             new = server.accept_drafts(request.drafts[: len(choices) - 1], choices)
         new = new[: request.max_new_tokens - len(request.output)]
         ends = [at for at, token in enumerate(new) if token in self.eos_token_id]
-        return new[: ends[0] + 1] if ends else new
+        new = new[: ends[0] + 1] if ends else new
+        for token in new if request.mask else ():
+            request.mask.accept(token)
+        return new
 
     def _go_on(self, request: Request) -> None:
         """After new tokens: let a request leave, or guess what comes next."""
@@ -118,7 +123,7 @@ class Engine:
             self.planner.finish(request.number, "stop")
         elif left == 0:
             self.planner.finish(request.number, "length")
-        elif self.drafts:
+        elif self.drafts and not request.mask:  # no guess knows the grammar
             draft = self.draft or server.ngram_draft
             request.drafts = draft(request.tokens, min(self.drafts, left - 1))
 

@@ -8,9 +8,11 @@ Shapes: B texts, T new tokens of each, H query heads, K KV heads, G = H/K querie
 D head_dim, V vocab_size.
 """
 
+import json
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 
 import torch
@@ -245,6 +247,7 @@ class Request:
     output: list[int] = field(default_factory=list)
     drafts: list[int] = field(default_factory=list)  # guesses of the tokens that come next
     computed: int = 0  # how many of its tokens are in the cache
+    mask: "TokenMask | None" = None  # the grammar that the answer follows
     reason: str = ""  # why it has ended: "stop", "length", "cancelled"
 
     @property
@@ -507,4 +510,159 @@ class StopText:
         ### BEGIN SOLUTION
         shown, self.held = self.held, ""
         return shown
+        ### END SOLUTION
+
+
+# %% given: a grammar as a machine
+@dataclass
+class Machine:
+    """Which texts are allowed, byte by byte.
+
+    steps[state] leads from each byte that may come in this state to the state after it. A text
+    begins in state 0, and may end in the states of `ends`.
+    """
+
+    steps: list[dict[int, int]]
+    ends: set[int]
+
+
+# UTF-8: first and last byte that begin a letter, the range of the second, how many follow
+LETTERS = (
+    (0xC2, 0xDF, 0x80, 0xBF, 1), (0xE0, 0xE0, 0xA0, 0xBF, 2), (0xE1, 0xEC, 0x80, 0xBF, 2),
+    (0xED, 0xED, 0x80, 0x9F, 2), (0xEE, 0xEF, 0x80, 0xBF, 2), (0xF0, 0xF0, 0x90, 0xBF, 3),
+    (0xF1, 0xF3, 0x80, 0xBF, 3), (0xF4, 0xF4, 0x80, 0x8F, 3),
+)  # fmt: skip
+
+
+def json_machine(fields: Mapping[str, str | Sequence[str]]) -> Machine:
+    """The JSON objects with these fields, in this order, written as json.dumps writes them.
+
+    fields    by name: "string", "integer", "boolean", or a list of all that it may be
+
+    Errors: another kind, or no fields: ValueError
+    """
+    steps: list[dict[int, int]] = [{}]
+
+    def lead(states: list[int], first: int, last: int, target: int) -> None:
+        for state in states:
+            steps[state].update(dict.fromkeys(range(first, last + 1), target))
+
+    def new_state() -> int:
+        steps.append({})
+        return len(steps) - 1
+
+    def write(states: list[int], text: str) -> list[int]:
+        for byte in text.encode():
+            known = [steps[state][byte] for state in states if byte in steps[state]]
+            target = known[0] if known else new_state()
+            lead(states, byte, byte, target)
+            states = [target]
+        return states
+
+    def write_string(states: list[int]) -> list[int]:
+        inside = write(states, '"')
+        lead(inside, 0x20, 0x7F, inside[0])
+        del steps[inside[0]][ord('"')], steps[inside[0]][ord("\\")]
+        for letter in '"\\/bfnrt':
+            steps[write(inside, "\\")[0]][ord(letter)] = inside[0]
+        rest = [inside[0], new_state(), new_state()]  # how many bytes of a letter are to come
+        for left in (1, 2):
+            lead([rest[left]], 0x80, 0xBF, rest[left - 1])
+        for first, last, low, high, count in LETTERS:
+            begun = new_state()
+            lead(inside, first, last, begun)
+            lead([begun], low, high, rest[count - 1])
+        return write(inside, '"')
+
+    def write_integer(states: list[int]) -> list[int]:
+        begun = states + write(states, "-")
+        zero, digits = write(begun, "0"), [new_state()]
+        lead(begun, ord("1"), ord("9"), digits[0])
+        lead(digits, ord("0"), ord("9"), digits[0])
+        return zero + digits
+
+    dumps = partial(json.dumps, ensure_ascii=False)
+    states, before = [0], "{"
+    for name, kind in fields.items():
+        states = write(states, before + dumps(name) + ": ")
+        before = ", "
+        if kind in ("string", "integer"):
+            states = (write_string if kind == "string" else write_integer)(states)
+        elif kind == "boolean" or (kind and not isinstance(kind, str)):
+            words = map(dumps, [True, False] if kind == "boolean" else kind)
+            states = [end for word in words for end in write(states, word)]
+        else:
+            raise ValueError(f"{name} cannot be {kind}: string, integer, boolean, or a list")
+    if before == "{":
+        raise ValueError("an object needs at least one field")
+    return Machine(steps, set(write(states, "}")))
+
+
+# %% exercise 15.6: TokenMask
+class TokenMask:
+    """Which tokens may come next in an answer that follows a grammar.
+
+    The grammar is a machine of bytes, and an answer comes in tokens: vocabulary[token] holds
+    the bytes of a token, many of them, one, or a part of a letter. `state` is the state of the
+    machine after all tokens that were accepted. A token is allowed if all its bytes may come
+    from there, one after the other. A token without bytes is not: it would change nothing,
+    forever. The tokens of eos_token_id end the answer: whatever their bytes, they are allowed
+    where the machine may end, and nowhere else, and leave the state as it is.
+    """
+
+    def __init__(
+        self, machine: Machine, vocabulary: Sequence[bytes], eos_token_id: Sequence[int] = ()
+    ):
+        self.machine, self.vocabulary = machine, vocabulary
+        self.eos_token_id, self.state = set(eos_token_id), 0
+
+    def allowed(self) -> list[int]:
+        """The tokens that may come next, in rising order."""
+        ### BEGIN SOLUTION
+        tokens = range(len(self.vocabulary))
+        return [token for token in tokens if self._next_state(token) is not None]
+        ### END SOLUTION
+
+    def mask(self, logits: Tensor) -> Tensor:
+        """The logits with -inf for every token that is not allowed.
+
+        The others stay as they are, so that after softmax, at any temperature, any two allowed
+        tokens are as likely beside each other as the model says. Logits may have more entries
+        than the vocabulary: there are no tokens behind its end, and none is allowed.
+
+        Shapes: (V,) -> (V,), a new tensor of the same dtype
+        Errors: no token is allowed: ValueError
+        """
+        ### BEGIN SOLUTION
+        allowed = self.allowed()
+        if not allowed:
+            raise ValueError(f"no token may follow in state {self.state}")
+        masked = torch.full_like(logits, -torch.inf)
+        masked[allowed] = logits[allowed]
+        return masked
+        ### END SOLUTION
+
+    def accept(self, token: int) -> None:
+        """Take the next token of the answer.
+
+        Errors: a token that is not allowed: ValueError, and nothing changes
+        """
+        ### BEGIN SOLUTION
+        after = self._next_state(token)
+        if after is None:
+            raise ValueError(f"token {token} is not allowed in state {self.state}")
+        self.state = after
+        ### END SOLUTION
+
+    def _next_state(self, token: int) -> int | None:
+        """The state after one more token; None if it is not allowed."""
+        ### BEGIN SOLUTION
+        if token in self.eos_token_id:
+            return self.state if self.state in self.machine.ends else None
+        state = self.state
+        for byte in self.vocabulary[token]:
+            state = self.machine.steps[state].get(byte)
+            if state is None:
+                return None
+        return state if self.vocabulary[token] else None
         ### END SOLUTION

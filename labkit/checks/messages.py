@@ -117,7 +117,7 @@ def step(number: int, method: str = "", inputs: Mapping[str, Any] | None = None)
     """Which step of a call: "step 3, gather(sequence=1): "."""
     if not method:
         return tr("step {step}: ", step=number)
-    given = [f"{name}={v}" for name, v in (inputs or {}).items() if type(v) in (int, str)]
+    given = [f"{name}={v!r}" for name, v in (inputs or {}).items() if type(v) in (int, str)]
     done = method if method.startswith(".") else f"{method.lstrip('?')}({', '.join(given)})"
     return tr("step {step}, {done}: ", step=number, done=done)
 
@@ -145,8 +145,8 @@ def kind_of(value: Any) -> str:
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
         if len(value) == 1:
-            return tr("a tuple of one value (does the return line end with a comma?)")
-        return tr("a tuple of {n} values", n=len(value))
+            return tr("a list or tuple of one value (does the return line end with a comma?)")
+        return tr("a list or tuple of {n} values", n=len(value))
     return f"a {type(value).__name__}"
 
 

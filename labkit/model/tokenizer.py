@@ -98,6 +98,19 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return self.library.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
+    def token_bytes(self) -> list[bytes]:
+        """By token id its text; no bytes where an id is special or has no token."""
+        printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        others = [byte for byte in range(0x100) if byte not in printed]
+        of_letter = {chr(byte): byte for byte in printed}
+        of_letter |= {chr(0x100 + number): byte for number, byte in enumerate(others)}
+        vocabulary = self.library.get_vocab(with_added_tokens=False)
+        texts = [b""] * (max(vocabulary.values(), default=-1) + 1)
+        for token, number in vocabulary.items():
+            if all(letter in of_letter for letter in token) and not self.special.search(token):
+                texts[number] = bytes(map(of_letter.get, token))
+        return texts
+
     def token_id(self, token: str) -> int | None:
         return self.library.token_to_id(token)
 

@@ -653,3 +653,125 @@ class StopText:
     def rest(self):
         before, self.shown = self.shown, len(self.text)
         return self.text[before:]
+
+
+# %% exercise 15.6: a table of what is allowed, made once for each state
+class TokenMask:
+    def __init__(self, machine, vocabulary, eos_token_id=()):
+        self.machine, self.vocabulary = machine, vocabulary
+        self.eos_token_id, self.state = set(eos_token_id), 0
+        self.known = {}
+
+    def _table(self):
+        if self.state not in self.known:
+            found = {}
+            for token, text in enumerate(self.vocabulary):
+                if token in self.eos_token_id:
+                    if self.state in self.machine.ends:
+                        found[token] = self.state
+                    continue
+                at = self.state if text else None
+                for byte in text:
+                    if at is None or byte not in self.machine.steps[at]:
+                        at = None
+                        break
+                    at = self.machine.steps[at][byte]
+                if at is not None:
+                    found[token] = at
+            self.known[self.state] = found
+        return self.known[self.state]
+
+    def allowed(self):
+        return list(self._table())
+
+    def mask(self, logits):
+        table = self._table()
+        if not table:
+            raise ValueError("a dead end")
+        keep = torch.zeros(len(logits), dtype=torch.bool)
+        keep[list(table)] = True
+        return logits.masked_fill(~keep, float("-inf"))
+
+    def accept(self, token):
+        if token not in self._table():
+            raise ValueError(f"{token} may not come")
+        self.state = self._table()[token]
+
+
+# %% exercise 15.6: a tree of the vocabulary is walked beside the machine
+class TokenMask:
+    def __init__(self, machine, vocabulary, eos_token_id=()):
+        self.machine, self.vocabulary = machine, vocabulary
+        self.eos_token_id, self.state = set(eos_token_id), 0
+        self.tree = {}
+        for token, text in enumerate(vocabulary):
+            if text and token not in self.eos_token_id:
+                node = self.tree
+                for byte in text:
+                    node = node.setdefault(byte, {})
+                node.setdefault(None, []).append(token)
+
+    def _walk(self, node, state):
+        for token in node.get(None, ()):
+            yield token, state
+        for byte, after in self.machine.steps[state].items():
+            if byte in node:
+                yield from self._walk(node[byte], after)
+
+    def _next(self):
+        found = dict(self._walk(self.tree, self.state))
+        if self.state in self.machine.ends:
+            found.update((token, self.state) for token in self.eos_token_id)
+        return found
+
+    def allowed(self):
+        return sorted(self._next())
+
+    def mask(self, logits):
+        allowed = self.allowed()
+        if allowed:
+            bias = torch.full(logits.shape, -torch.inf, dtype=logits.dtype)
+            bias[allowed] = 0
+            return logits + bias
+        raise ValueError("nothing is allowed")
+
+    def accept(self, token):
+        try:
+            self.state = self._next()[token]
+        except KeyError:
+            raise ValueError(f"not allowed: {token}") from None
+
+
+# %% exercise 15.6: functools.reduce, where
+class TokenMask:
+    def __init__(self, machine, vocabulary, eos_token_id=()):
+        self.machine, self.vocabulary = machine, vocabulary
+        self.eos_token_id, self.state = set(eos_token_id), 0
+
+    def _after(self, text):
+        from functools import reduce
+
+        steps = self.machine.steps
+        return reduce(
+            lambda state, byte: None if state is None else steps[state].get(byte),
+            text, self.state if text else None)  # fmt: skip
+
+    def _may(self, token):
+        if token in self.eos_token_id:
+            return self.state in self.machine.ends
+        return self._after(self.vocabulary[token]) is not None
+
+    def allowed(self):
+        return [token for token in range(len(self.vocabulary)) if self._may(token)]
+
+    def mask(self, logits):
+        may = [n < len(self.vocabulary) and self._may(n) for n in range(logits.size(0))]
+        if not any(may):
+            raise ValueError("no token may come here")
+        return torch.where(torch.tensor(may), logits, -torch.inf)
+
+    def accept(self, token):
+        if not self._may(token):
+            raise ValueError("this token may not come here")
+        if token not in self.eos_token_id:
+            self.state = self._after(self.vocabulary[token])

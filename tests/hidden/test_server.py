@@ -28,11 +28,13 @@ test_scale = check("15.1", scale=[0.2, 0.0], features=9)(visible.test_pages_scal
 test_large = check("15.1", tolerance=1e-3, size=[900.0], lengths=(9, 5))(
     visible.test_pages_large
 )
+test_negative = check("15.1", size=[900.0], tolerance=1e-3)(visible.test_pages_negative)
 test_half = check("15.1", dtype=[BF16, F16], lengths=(41, 7))(visible.test_pages_half)
 test_sums = check("15.1", total=110)(visible.test_pages_sums)
 test_memory = check("15.1", points=3, cases=[
     {"shape": (4, 2, 1, 3), "lengths": (400, 3), "most": 300},
     {"shape": (2, 2, 30, 2), "lengths": (110,), "most": 900},
+    {"shape": (2, 1, 1, 3), "lengths": (250, 4), "most": 200, "dtype": BF16},
 ])(visible.test_pages_memory)  # fmt: skip
 test_positions = check("15.1", scale=0.9)(visible.test_pages_positions)
 test_strided = check("15.1", STRIDED, lengths=(5, 3), shape=(4, 2, 2, 3))(
@@ -79,6 +81,11 @@ def test_cache_drawn(rng, num_blocks, block_size, rounds=40):
     return visible.cached(rng, steps, num_blocks, block_size)
 
 
+test_cache_partial = check("15.2", points=1.5, block_size=[5, 3])(visible.test_cache_partial)
+test_cache_first = check("15.2", num_blocks=[9, 10])(visible.test_cache_first)
+test_cache_refused = check("15.2", num_blocks=[4, 5])(visible.test_cache_refused)
+test_cache_short = check("15.2", num_blocks=[5, 6])(visible.test_cache_short)
+
 test_plan_one = check("15.3", requests=[((9, 2),), ((1, 1),)])(visible.test_plan_one)
 test_plan_together = check("15.3", requests=[((4, 2), (1, 5), (2, 1))])(
     visible.test_plan_together
@@ -99,6 +106,8 @@ test_plan_order = check("15.3", points=2, blocks=[7], requests=[
     ((5, 4), (8, 3), (1, 1), (2, 3))], passes=12)(visible.test_plan_order)  # fmt: skip
 test_plan_known = check("15.3", points=1.5, known=[((10, 4), (11, 10))],
                         requests=((7, 3), (15, 4)))(visible.test_plan_known)  # fmt: skip
+test_plan_room = check("15.3", points=1.5, known=[((10, 4), (11, 10))],
+                       requests=((7, 3), (15, 4)))(visible.test_plan_room)  # fmt: skip
 test_plan_preempted = check("15.3", points=3, passes=20, requests=[
     ((3, 9), (5, 6), (3, 7)), ((2, 8), (3, 9), (2, 10), (1, 3))], blocks=[7, 9],
 )(visible.test_plan_preempted)  # fmt: skip
@@ -154,7 +163,53 @@ test_stop_rest = check("15.5", stops=("\n\n", "--"), pieces=("a-", "-", "b"))(
 test_stop_two = check("15.5", stops=("b", "a b", "aa"), pieces=("caab", "b"))(
     visible.test_stop_two
 )
+test_stop_itself = check("15.5", points=1.5, stops=("###", "--"), pieces=("a--", "#", "##b"))(
+    visible.test_stop_itself)  # fmt: skip
+test_stop_longer = check("15.5", stops=("xxxy", "xy", "y"), pieces=("axxx", "b", "xx", "y"))(
+    visible.test_stop_longer)  # fmt: skip
 test_stop_again = check("15.5", stops=("aaab",), pieces=("aa", "aaa", "c", "aaab"))(
     visible.test_stop_again)  # fmt: skip
 test_stop_drawn = check("15.5", points=9, size=[1, 2, 3, 4], pieces=[9, 14])(
     visible.test_stop_drawn)  # fmt: skip
+
+test_mask_begin = check("15.6", texts=("x", "xy", "", "aa", "a", "yx", "abc", "c"))(
+    visible.test_mask_begin)  # fmt: skip
+test_mask_follow = check("15.6", points=1.5, steps=[("x", 0, "y", 0), ("ab", 0, "c", 0)])(
+    visible.test_mask_follow)  # fmt: skip
+test_mask_string = check("15.6", points=2, steps=[
+    ('"abc', 0, "b\xc3", 0, '"', 0), ('""', 0), ('"', 0, "a", "a", 0, 'ab"', 0)])(
+    visible.test_mask_string)  # fmt: skip
+test_mask_end = check("15.6", points=1.5, steps=[("x", 0, "y", 0), ("abc", 0, "<end>", 0)])(
+    visible.test_mask_end)  # fmt: skip
+test_mask_open = check("15.6", points=1.5, steps=[("-2", 0, "10", 0), ("-", 0, "1", 0)])(
+    visible.test_mask_open)  # fmt: skip
+test_mask_spelled = check("15.6", steps=(0, '"', "a", 0, '"', 0), eos=("a\xc3", "b"), texts=(
+    "b", '"', "a", "a\xc3", 'b"'))(visible.test_mask_spelled)  # fmt: skip
+test_mask_refused = check("15.6", points=1.5, steps=[
+    ("?c", "x", "?x", "?", 0), ("ab", "?bc", "?<end>", "c", "?c", 0)])(
+    visible.test_mask_refused)  # fmt: skip
+test_mask_logits = check("15.6", points=2, extra=[0, 7], steps=("x", 1, "y", 1))(
+    visible.test_mask_logits)  # fmt: skip
+test_mask_low = check("15.6", shift=[-5e4, 3e4])(visible.test_mask_low)
+test_mask_half = check("15.6", dtype=[BF16, F16])(visible.test_mask_half)
+test_mask_nothing = check("15.6", steps=("x", "?a", "y", -1))(visible.test_mask_nothing)
+
+
+@check("15.6", points=3, states=[3, 6], size=[2.0])
+def test_mask_drawn(rng, states, size):
+    """a machine of {states} states and tokens at random"""
+    letters, arrows, texts = "abcd", [], ["", "<end>"]
+    for state in range(states):
+        for letter, target in zip(letters, rng.integers(0, states, 4).tolist(), strict=True):
+            arrows += [(state, letter, target)] * bool(rng.integers(0, 3))
+    for at in range(18):
+        texts.append("".join(letters[n] for n in rng.integers(0, 4, 1 + at // 6).tolist()))
+    texts = tuple(dict.fromkeys(texts))
+    walk, state, known = [0], 0, {(a, b): c for a, b, c in arrows}
+    for text in texts[2:]:
+        after = state
+        for letter in text:
+            after = known.get((after, letter), -1)
+        walk += [f"?{text}"] if after < 0 else [text, 0, -1]
+        state = state if after < 0 else after
+    return visible.mask_call(rng, arrows, range(0, states, 2), texts, walk, size=size)

@@ -63,6 +63,18 @@ test_pages_scale = check("15.1", "scale {scale}, values with 3 features", scale=
                          features=3)(pages_call)  # fmt: skip
 test_pages_large = check("15.1", "scores of some {size}: their exponentials overflow alone",
                          size=[400.0], lengths=(7,))(pages_call)  # fmt: skip
+
+
+@check("15.1", size=[400.0])
+def test_pages_negative(rng, size):
+    """scores of some -{size} alone"""
+    call = pages_call(rng, (2, 1, 1, 6), (7,), size=size)
+    for name in ("query", "key_blocks"):
+        call.steps[0][1][name] = call.steps[0][1][name].abs()
+    call.steps[0][1]["query"].neg_()
+    return call
+
+
 test_pages_half = check("15.1", "{dtype}, with sums in float32", dtype=[BF16], size=3.0,
                         lengths=(30, 21),
                         shape=(4, 2, 2, 8), block_size=4)(pages_call)  # fmt: skip
@@ -83,10 +95,11 @@ def test_pages_sums(rng, dtype, total=80):
 @check("15.1", cases=[
     {"shape": (2, 1, 1, 4), "lengths": (300, 9), "most": 250},
     {"shape": (2, 2, 24, 4), "lengths": (90,), "most": 800},
+    {"shape": (2, 1, 1, 4), "lengths": (300, 9), "most": 250, "dtype": BF16},
 ])  # fmt: skip
-def test_pages_memory(rng, shape, lengths, most, block_size=4):
+def test_pages_memory(rng, shape, lengths, most, block_size=4, dtype=F32):
     """no copy of all keys, no scores of all keys: texts of {lengths} tokens"""
-    return pages_call(rng, shape, lengths, block_size, most_numbers=most)
+    return pages_call(rng, shape, lengths, block_size, dtype=dtype, most_numbers=most)
 
 
 test_pages_positions = check(
@@ -211,6 +224,20 @@ test_cache_collision = check_cache("two blocks with one hash: it is {kind}", cas
 ], num_blocks=20)  # fmt: skip
 
 
+test_cache_partial = check_cache(
+    "two texts with the same tokens in a block that is not full", block_size=4,
+    steps=(("begin", 0, "abcdef"), ("begin", 1, "abcdef"), ("commit", 0, 6), ("commit", 1, 6)),
+)  # fmt: skip
+test_cache_first = check_cache("known blocks behind one that is not known", steps=(
+    ("begin", 0, "abcd"), ("commit", 0, 4), ("begin", 1, "xyabcd")))  # fmt: skip
+test_cache_refused = check_cache(
+    "a text that finds known blocks is refused: they are not used", num_blocks=5,
+    steps=(*OLDEST, ("?begin", 2, "abcdefghijkl"), ("begin", 3, "pqr"), ("begin", 4, "uvwxy")),
+)  # fmt: skip
+test_cache_short = check_cache("too few blocks for a text that grows: it gets none", steps=(
+    ("begin", 0, "ab"), ("?reserve", 0, 20), ("begin", 1, "cdefg")), num_blocks=4)  # fmt: skip
+
+
 # 15.3
 
 
@@ -276,6 +303,9 @@ test_plan_order = check_plan("nobody overtakes a request that has no room", bloc
                              requests=((4, 4), (7, 2), (1, 2)), passes=9)  # fmt: skip
 test_plan_known = check_plan("a prompt of which the cache knows tokens", known=((11, 8),),
                              requests=((3, 3), (13, 3)), passes=4)  # fmt: skip
+test_plan_room = check_plan("a prompt of which the cache knows tokens, the budget is enough",
+                            known=((11, 8),), budget=30,
+                            requests=((3, 3), (13, 3)))  # fmt: skip
 test_plan_preempted = check_plan("blocks run out: the text that came last goes back", blocks=7,
                                  requests=((3, 7), (3, 7), (3, 4)), passes=14)  # fmt: skip
 test_plan_itself = check_plan("the last text itself needs the block", blocks=6,
@@ -310,7 +340,7 @@ test_draft_longest = check("15.4", "the last {longest} tokens at most are looked
                            cases=[{}])(test_draft)  # fmt: skip
 
 
-@check("15.4", passed=[0, 1, 3])
+@check("15.4", passed=[0, 1, 3], count=3)
 def test_accept(rng, passed, count=3):
     """{passed} of {count} drafts are right"""
     drafts = rng.integers(0, 50, count).tolist()
@@ -369,6 +399,10 @@ test_stop_first = check_stop("of two, the one that begins first counts", stops=(
                              pieces=("a", "bcd"))  # fmt: skip
 test_stop_two = check_stop("two complete ones in one piece", stops=("x", "yy"),
                            pieces=("ab yy x", "c"))  # fmt: skip
+test_stop_itself = check_stop("a stop string whose end is its beginning", stops=("\n\n",),
+                              pieces=("Hi\n\n", "User"))  # fmt: skip
+test_stop_longer = check_stop("two stop strings begin: the earlier beginning is held back",
+                              stops=("aab", "ab"), pieces=("xaa", "c", "yaa", "b"))  # fmt: skip
 test_stop_again = check_stop("a beginning within a beginning", stops=("aab",),
                              pieces=("a", "a", "a", "b", "c"))  # fmt: skip
 
@@ -382,3 +416,69 @@ def test_stop_drawn(rng, size, pieces=8):
 
     parts = [letters(int(n)) for n in rng.integers(1, 4, pieces)]
     return pieces_call(rng, [letters(size), letters(size + 1)], parts)
+
+
+# 15.6
+
+# Machines: (state, letters that may come, the state after them)
+WORDS = [(0, "a", 1), (1, "b", 2), (2, "c", 3), (0, "x", 4), (4, "y", 3)]
+STRING = [(0, '"', 1), (1, "abc\xc3", 1), (1, '"', 2)]
+NUMBER = [(0, "-", 1), (0, "123", 2), (1, "123", 2), (2, "0123", 2)]
+TEXTS = ("", "a", "b", "ab", "abc", "bc", "c", "xy", "y", "abcd", "<end>", "x", "ay")
+QUOTES = ('"', "a", '"a', 'ab"', '""', 'c"c', "", "\xc3", '"c"', '"abc', "b\xc3")
+
+
+def mask_call(rng, arrows, ends, texts, steps, eos=("<end>",), extra=0, size=3.0, shift=0.0,
+              dtype=F32, **options):  # fmt: skip
+    """Steps of a TokenMask: "a" is accepted, "?a" perhaps refused; 0 asks for what is allowed,
+    1 for a mask of logits, -1 for one that is perhaps refused.
+
+    extra    logits behind the end of the vocabulary
+    """
+    order = [texts[at] for at in rng.generator.permutation(len(texts)).tolist()]
+    init = {"machine": Given("server.grammar", arrows=arrows, ends=list(ends))}
+    init["vocabulary"] = Given("server.vocabulary", texts=order)
+    init["eos_token_id"] = [order.index(text) for text in eos if text in texts]
+    call = Call("TokenMask", init=init, **options)
+    for step in steps:
+        if step == 0:
+            call.then("allowed")
+        elif isinstance(step, int):
+            logits = (size * rng.normal(len(texts) + extra) + shift).to(dtype)
+            call.then("mask" if step > 0 else "?mask", logits=logits)
+        else:
+            question = "?" if step.startswith("?") else ""
+            call.then(f"{question}accept", token=order.index(step.removeprefix("?")))
+            call.then(".state")
+    return call
+
+
+def check_mask(*titles, arrows=WORDS, ends=(3,), texts=TEXTS, **values):
+    fixed = {"arrows": tuple(arrows), "ends": ends, "texts": texts}
+    return check("15.6", *titles, **fixed, **values)(mask_call)
+
+
+test_mask_begin = check_mask(
+    "what may come first, of tokens with one letter or many", steps=(0,)
+)
+test_mask_follow = check_mask("what may come after tokens that were accepted",
+                              steps=("a", 0, "bc", 0))  # fmt: skip
+test_mask_string = check_mask("a string: tokens that begin it, go on, end it, or do all three",
+                              arrows=STRING, ends=(2,), texts=QUOTES,
+                              steps=(0, '"a', 0, "\xc3", 0, 'ab"', 0))  # fmt: skip
+test_mask_end = check_mask("the end token, where the answer may end",
+                           steps=(0, "ab", 0, "c", 0, "<end>"))  # fmt: skip
+test_mask_open = check_mask("an answer that may end or go on, and two end tokens",
+                            arrows=NUMBER, ends=(2,), eos=("", "<end>"),
+                            texts=("-", "1", "10", "-2", "0", "", "--", "<end>"),
+                            steps=(0, "1", 0, "0", 0))  # fmt: skip
+test_mask_spelled = check_mask("an end token whose bytes might come, too", arrows=STRING,
+                               ends=(2,), texts=('"', "a", "b", '"c'), eos=("b", '"c'),
+                               steps=(0, '"', 0, '"', 0))  # fmt: skip
+test_mask_refused = check_mask("a token that is refused changes nothing",
+                               steps=("?bc", "?", "?abcd", "a", "?y", "?<end>", 0))  # fmt: skip
+test_mask_logits = check_mask("logits, {extra} behind the end of the vocabulary", extra=[0, 3],
+                              steps=(1, "ab", 1, "c", 1))  # fmt: skip
+test_mask_low = check_mask("logits far below zero", size=9.0, shift=-2e4, steps=(1, "a", 1))
+test_mask_half = check_mask("logits in {dtype}", dtype=[BF16], steps=(1, "a", 1))
+test_mask_nothing = check_mask("nothing may follow: a ValueError", eos=(), steps=("abc", 0, -1))

@@ -14,6 +14,9 @@ from labkit.course.lang import said, tr
 
 MOST_QUOTED = 60  # characters of a learner's expression
 PRODUCT, SUM = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
+# Methods of lists, dicts, sets and queues that change them: the result may be left alone
+CHANGES = {"add", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove",
+           "reverse", "rotate", "setdefault", "sort", "update"}  # fmt: skip
 Slip = Callable[[list[ast.AST], list[ast.AST]], str]
 
 
@@ -101,7 +104,8 @@ def _raised_text(nodes: list[ast.AST], _: list[ast.AST]) -> str:
 
 def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
     for loop in (node for node in nodes if isinstance(node, (ast.For, ast.While))):
-        if isinstance(loop.body[-1], ast.Return):
+        goes_on = any(isinstance(node, ast.Continue) for node in ast.walk(loop))
+        if isinstance(loop.body[-1], ast.Return) and not goes_on:
             line = loop.body[-1].lineno
             return tr("the `return` in line {line} ends the loop in its first pass", line=line)
     return ""
@@ -115,7 +119,7 @@ def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     methods = {node.name for node in _all(nodes, ast.FunctionDef)}  # they may have effects
     for node in _all(nodes, ast.Expr):
         name = _method(node.value)
-        if name in methods and name not in in_use:
+        if name in CHANGES or (name in methods and name not in in_use):
             continue
         pure = hasattr(Tensor, name) and not name.endswith("_") and name != "backward"
         if name and (name in in_use or pure):

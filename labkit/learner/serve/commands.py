@@ -20,14 +20,11 @@ app = typer.Typer()
 def serve(
     model: ModelName = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8000,
-    host: Annotated[
-        str, typer.Option(help="where to listen; other than this machine needs --key")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(
+        help="where to listen; other than this machine needs --key")] = "127.0.0.1",
     key: Annotated[
-        Optional[str],
-        typer.Option(
-            envvar="TINYLLM_KEY",
-            show_envvar=False,
+        Optional[str], typer.Option(
+            envvar="TINYLLM_KEY", show_envvar=False,
             help="the key that clients have to send; else TINYLLM_KEY",
         ),
     ] = None,
@@ -38,7 +35,7 @@ def serve(
     drafts: Annotated[int, typer.Option(min=0, help="guesses per text and pass")] = 0,
     queue: Annotated[int, typer.Option(min=1, help="requests under way at a time")] = 64,
     device: Device = "cpu",
-) -> None:
+) -> None:  # fmt: skip
     """Serve a model to client programs, on this machine alone."""
     if host not in ("127.0.0.1", "localhost", "::1") and not key:
         raise Problem(tr("--host {host} lets others in: give a --key as well", host=host))
@@ -52,19 +49,17 @@ def serve(
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listening = socket.create_server((host, port), family=family)
         except OSError as error:
-            raise Problem(
-                tr("cannot listen on {host}:{port}: {error}", host=host, port=port, error=error)
-            ) from error
+            raise Problem(tr("cannot listen on {host}:{port}: {error}", host=host, port=port,
+                             error=error)) from error  # fmt: skip
         service = load_service(
             model, device, note, key, queue, num_blocks=blocks, block_size=block_size,
             budget=budget, max_running=places, drafts=drafts,
         )  # fmt: skip
-    server = make_server(service, host)
     address = f"http://{host}:{listening.getsockname()[1]}/v1"
     console.print(tr("Serving {name} at {address} until Ctrl-C.", name=service.name,
                      address=address), soft_wrap=True)  # fmt: skip
     try:
-        server.run([listening])
+        make_server(service, host).run([listening])
     except KeyboardInterrupt:
         pass
     finally:

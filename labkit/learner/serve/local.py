@@ -75,11 +75,10 @@ def make_server(service: Any, host: str = "127.0.0.1") -> Any:
             service.worker.stop()
             await super().shutdown(sockets)
 
-    hosts = LOCAL if host in LOCAL else ["*"]
     return Server(uvicorn.Config(
-        service.application(hosts), log_level="warning", access_log=False, lifespan="off",
-        timeout_graceful_shutdown=SECONDS, limit_concurrency=4 * MOST_UNDER_WAY,
-        ws="none",
+        service.application(LOCAL if host in LOCAL else ["*"]), log_level="warning",
+        access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=SECONDS,
+        limit_concurrency=4 * MOST_UNDER_WAY,
     ))  # fmt: skip
 
 
@@ -92,18 +91,17 @@ def running_server(service: Any = None) -> Iterator[str]:
         print(error)
         yield ""
         return
-    listening = socket.create_server(("127.0.0.1", 0))
     server = make_server(service)
-    thread = Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(2 * SECONDS)
-        listening.close()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(2 * SECONDS)
 
 
 def ask_together(address: str, questions: Sequence[str], **options: Any) -> list[str]:
@@ -112,11 +110,8 @@ def ask_together(address: str, questions: Sequence[str], **options: Any) -> list
     def ask(question: str) -> str:
         messages = [{"role": "user", "content": question}]
         fields = {"model": "tinyllm", "messages": messages, "temperature": 0, **options}
-        request = Request(
-            f"{address}/v1/chat/completions",
-            json.dumps(fields).encode(),
-            {"Content-Type": "application/json"},
-        )
+        request = Request(f"{address}/v1/chat/completions", json.dumps(fields).encode(),
+                          {"Content-Type": "application/json"})  # fmt: skip
         with urlopen(request, timeout=60) as response:
             return json.load(response)["choices"][0]["message"]["content"]
 

@@ -14,7 +14,6 @@ from labkit.course.syllabus import find_lab
 from labkit.learner import models, workspace
 from labkit.sandbox.inside.importer import PACKAGE, imported
 
-NAMES = ("Engine", "Request", "StopText")
 TRIALS = ((0, 9), (5, 12), (0, 9))  # of each prompt: its first token, its length
 
 
@@ -27,8 +26,11 @@ def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNames
     if not models.written(lab):
         tell(tr("The course's engine runs: lab 15 is empty."))
         return reference
+    package = workspace.learner_modules() | workspace.reference_modules()
     try:
-        parts = _learners_parts()
+        package |= workspace.completed_modules([*models.DECODER_LABS, lab])
+        with imported(package, workspace.folder()):
+            parts = _parts(PACKAGE)
         wrong = _trial(parts, model) != _trial(reference, model)
         problem = tr("its answers are not those of the course's engine") if wrong else ""
     except Exception as error:  # a learner's code may fail in any way
@@ -42,33 +44,22 @@ def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNames
 
 
 def _parts(package: str) -> SimpleNamespace:
-    engine = importlib.import_module(f"{package}.engine")
-    server = importlib.import_module(f"{package}.server")
-    return SimpleNamespace(
-        Engine=engine.Engine, Request=server.Request, StopText=server.StopText
-    )
+    names = vars(importlib.import_module(f"{package}.server"))
+    return SimpleNamespace(**names, Engine=importlib.import_module(f"{package}.engine").Engine)
 
 
-def _learners_parts() -> SimpleNamespace:
-    package = workspace.learner_modules() | workspace.reference_modules()
-    package |= workspace.completed_modules([*models.DECODER_LABS, find_lab("server")])
-    with imported(package, workspace.folder()):
-        return _parts(PACKAGE)
-
-
-def _trial(parts: Any, model: nn.Module) -> list[list[int]]:
-    """Answers to prompts in chunks, with shared blocks, drafts, and too few blocks for all."""
+def _trial(parts: Any, model: nn.Module) -> list[Any]:
+    """Answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
+    blocks for all."""
     engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
-    requests = [
-        parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
-        for number, (first, size) in enumerate(TRIALS)
-    ]
+    requests = [parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
+                for number, (first, size) in enumerate(TRIALS)]  # fmt: skip
+    texts = [bytes([number % 128]) for number in range(model.config.vocab_size)]
+    requests[1].mask = parts.TokenMask(parts.json_machine({"a": "string"}), texts)
     for request in requests:
         engine.submit(request)
     for _ in range(500):
-        if not engine.is_busy:
-            break
-        engine.step()
+        if engine.is_busy:
+            engine.step()
     text = parts.StopText(["ab"])
-    shown = [ord(letter) for letter in text.add("xa") + text.add("b")]
-    return [*(request.output for request in requests), shown]
+    return [*(request.output for request in requests), text.add("xa") + text.add("b")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -15,9 +14,9 @@ ROLES = ("assistant", "developer", "system", "user")
 NEUTRAL = {
     "n": (1,), "top_p": (1, 1.0), "frequency_penalty": (0, 0.0), "presence_penalty": (0, 0.0),
     "logit_bias": ({},), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],),
-    "response_format": ({"type": "text"},),
 }  # fmt: skip
-MOST_STOPS, LONGEST_STOP = 4, 200
+MOST_STOPS, LONGEST_STOP, LARGEST_SHAPE = 4, 200, 10_000
+SAID_OF_A_FIELD = {"type", "enum", "title", "description"}
 
 
 class Refusal(Exception):
@@ -27,10 +26,8 @@ class Refusal(Exception):
         super().__init__(message)
         kinds = {401: "authentication_error", 429: "rate_limit_error"}
         kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        self.status = status
-        self.body = {
-            "error": {"message": message, "type": kind, "param": param, "code": code or None}
-        }
+        error = {"message": message, "type": kind, "param": param, "code": code or None}
+        self.status, self.body = status, {"error": error}
 
 
 @dataclass
@@ -42,6 +39,7 @@ class Wish:
     temperature: float
     seed: int
     stops: list[str]
+    shape: dict[str, Any] | None  # of a JSON object: its fields, each with its kind
     stream: bool
     wants_usage: bool
 
@@ -62,38 +60,34 @@ def read_wish(body: bytes, names: Sequence[str]) -> Wish:
         if name in fields and fields[name] not in neutral:
             raise Refusal(400, f"{name} is not supported here", name, "unsupported_parameter")
     if fields.get("model") not in names:
-        known = ", ".join(names)
-        raise Refusal(404, f"there is no such model; there is {known}", "model",
-                      "model_not_found")  # fmt: skip
+        known = f"there is no such model; there is {', '.join(names)}"
+        raise Refusal(404, known, "model", "model_not_found")
     stops = fields.get("stop", [])
     stops = [stops] if isinstance(stops, str) else stops
     good = isinstance(stops, list) and len(stops) <= MOST_STOPS
     if not good or not all(isinstance(s, str) and 0 < len(s) <= LONGEST_STOP for s in stops):
-        raise Refusal(
-            400, f"stop must be up to {MOST_STOPS} strings that are not empty", "stop"
-        )
+        wanted = f"stop must be up to {MOST_STOPS} strings that are not empty"
+        raise Refusal(400, wanted, "stop")
     limit = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
-    options = fields.get("stream_options", {})
+    options = fields.get("stream_options")
     return Wish(
         messages=list(_messages(fields.get("messages"))),
         max_tokens=_number(fields, limit, None, 1, 10**9, int),
-        temperature=_number(fields, "temperature", 1.0, 0, 2, float),
+        temperature=_number(fields, "temperature", 1.0, 0, 2, int, float),
         seed=_number(fields, "seed", secrets.randbits(31), -(2**63), 2**63 - 1, int),
         stops=stops,
-        stream=fields.get("stream", False) is True,
+        shape=_shape(fields.get("response_format", {"type": "text"})),
+        stream=fields.get("stream") is True,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )
 
 
-def _number(fields: dict, name: str, default: Any, low: float, high: float, kind: type) -> Any:
+def _number(fields: dict, name: str, default: Any, low: int, high: int, *kinds: type) -> Any:
     value = fields.get(name, default)
-    if value is default:
+    if value is default or (type(value) in kinds and low <= value <= high):  # not so for NaN
         return value
-    kinds = (int,) if kind is int else (int, float)
-    if type(value) not in kinds or not math.isfinite(value) or not low <= value <= high:
-        number = "a whole number" if kind is int else "a number"
-        raise Refusal(400, f"{name} must be {number} from {low} to {high}", name)
-    return kind(value)
+    number = "a number" if float in kinds else "a whole number"
+    raise Refusal(400, f"{name} must be {number} from {low} to {high}", name)
 
 
 def _messages(messages: Any) -> Iterator[dict[str, str]]:
@@ -102,8 +96,7 @@ def _messages(messages: Any) -> Iterator[dict[str, str]]:
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         if not isinstance(message, dict) or message.get("role") not in ROLES:
-            roles = ", ".join(ROLES)
-            raise Refusal(400, f"{place} must have a role: {roles}", place)
+            raise Refusal(400, f"{place} must have a role: {', '.join(ROLES)}", place)
         content = message.get("content")
         if isinstance(content, list):  # parts, of which text can be read
             texts = [part.get("text") for part in content if isinstance(part, dict)]
@@ -115,37 +108,54 @@ def _messages(messages: Any) -> Iterator[dict[str, str]]:
         yield {"role": role, "content": content}
 
 
+def _shape(wanted: Any) -> dict[str, Any] | None:
+    """The fields of the JSON object that response_format asks for; None: plain text."""
+    if wanted == {"type": "text"}:
+        return None
+    try:
+        properties = wanted["json_schema"]["schema"]["properties"]
+        fields = {
+            name: kind.get("enum") or str(kind["type"]) for name, kind in properties.items()
+        }
+        known = all(set(kind) <= SAID_OF_A_FIELD for kind in properties.values())
+    except (TypeError, KeyError, AttributeError):
+        known = False
+    if not known or len(json.dumps(fields)) > LARGEST_SHAPE:
+        wanted = ("response_format must be text, or a json_schema of an object with properties "
+                  "that have a type or an enum, and no more")  # fmt: skip
+        raise Refusal(400, wanted, "response_format", "unsupported_parameter")
+    return fields
+
+
 class Answer:
     """One answer's pieces of JSON."""
 
     def __init__(self, model: str, prompt_tokens: int):
-        self.model, self.prompt_tokens, self.tokens = model, prompt_tokens, 0
-        self.id, self.created = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
+        self.prompt_tokens, self.tokens = prompt_tokens, 0
+        made = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
+        self.about = {**made, "model": model}
 
-    def usage(self) -> dict[str, int]:
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.tokens,
-            "total_tokens": self.prompt_tokens + self.tokens,
-        }
+    def usage(self) -> dict[str, Any]:
+        counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.tokens}
+        return {"usage": {**counts, "total_tokens": self.prompt_tokens + self.tokens}}
 
     def whole(self, text: str, reason: str) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-        return self._object("chat.completion", [choice], usage=self.usage())
+        choices = _choices(reason, message=message)
+        return {**self.about, "object": "chat.completion", "choices": choices, **self.usage()}
 
     def chunk(self, delta: dict[str, str], reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return self._object("chat.completion.chunk", [choice])
+        choices = _choices(reason, delta=delta)
+        return {**self.about, "object": "chat.completion.chunk", "choices": choices}
 
     def usage_chunk(self) -> dict[str, Any]:
-        return self._object("chat.completion.chunk", [], usage=self.usage())
+        return {**self.chunk({}), "choices": [], **self.usage()}
 
-    def _object(self, kind: str, choices: list, **more: Any) -> dict[str, Any]:
-        about = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-        return {**about, "choices": choices, **more}
+
+def _choices(reason: str | None, **text: Any) -> list[dict[str, Any]]:
+    return [{"index": 0, **text, "logprobs": None, "finish_reason": reason}]
 
 
 def event(content: Any) -> str:
     """A server-sent event."""
-    return f"data: {content if isinstance(content, str) else json.dumps(content)}\n\n"
+    return f"data: {json.dumps(content)}\n\n"

@@ -2,110 +2,78 @@
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
-from threading import Condition, Thread
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-Event = tuple[list[int], str]  # new tokens, and why the request has ended, "" if it has not
-BROKEN, STOPPING = "error", "stopping"  # reasons that are the server's
-
-
-class Busy(Exception):
-    """More requests wait than may."""
+from labkit.learner.serve.protocol import Refusal
 
 
 class Worker:
-    """One engine, and a thread that steps it while there is something to do.
+    """One engine; the event loop has its thread run one pass after another.
 
     make_engine    makes an engine; after an exception a fresh one goes on
     most           the requests that may be under way at a time
     """
 
     def __init__(self, make_engine: Callable[[], Any], most: int):
-        self.make_engine, self.most = make_engine, most
-        self.engine = make_engine()
-        self.listeners: dict[int, Callable[[Event], None]] = {}  # by number of the request
-        self._calls: deque[Callable[[], None]] = deque()
-        self._wake, self._stopping, self._accepted = Condition(), False, 0
-        self.failure = ""  # of the last engine that raised
-        self._thread = Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self.make_engine, self.most, self.engine = make_engine, most, make_engine()
+        self.queues: dict[int, asyncio.Queue] = {}  # by number of the request
+        self._thread = ThreadPoolExecutor(1, "engine")
+        self._passes: asyncio.Task | None = None
+        self._stopping = False
 
-    def submit(self, request: Any, listener: Callable[[Event], None]) -> Future:
-        """Hand a request to the engine; the listener is called in the engine's thread.
+    async def submit(self, request: Any) -> asyncio.Queue:
+        """Hand a request to the engine. Its queue gets pairs: new tokens, and why it has ended:
+        "" if it has not, a Refusal if the server is why.
 
-        The future is done once the engine has it; its exception is what the engine refuses,
-        a ValueError.
-
-        Errors: Busy, at once
+        Errors: Refusal
         """
-        done: Future = Future()
-
-        def begin() -> None:
-            try:
-                self.engine.submit(request)
-            except ValueError as error:
-                self._accepted -= 1
-                done.set_exception(error)
-                return
-            self.listeners[request.number] = listener
-            done.set_result(None)
-
-        with self._wake:
-            if self._stopping or self._accepted >= self.most:
-                raise Busy
-            self._accepted += 1
-            self._calls.append(begin)
-            self._wake.notify()
-        return done
+        if self._stopping or len(self.queues) >= self.most:
+            raise Refusal(429, "too many requests are under way; try again later")
+        queue = self.queues[request.number] = asyncio.Queue()
+        try:
+            await self._run(lambda: self.engine.submit(request))
+        except ValueError as error:
+            del self.queues[request.number]
+            code = "context_length_exceeded"
+            raise Refusal(400, str(error), "messages", code) from error
+        finally:
+            if not self._passes or self._passes.done():
+                self._passes = asyncio.create_task(self._run_passes())
+        return queue
 
     def cancel(self, number: int) -> None:
         """Let a request leave if it is still there; its blocks are given back."""
+        self.queues.pop(number, None)
+        if not self._stopping:
+            self._thread.submit(lambda: self.engine.cancel(number))
 
-        def leave() -> None:
-            if self.listeners.pop(number, None):
-                self._accepted -= 1
-                self.engine.cancel(number)
+    def stop(self) -> None:
+        """End all requests, and the thread after its current pass."""
+        self._stopping = True
+        self._end_all(Refusal(503, "the server stops"))
+        self._thread.shutdown()
 
-        with self._wake:
-            self._calls.append(leave)
-            self._wake.notify()
+    def _run(self, action: Callable[[], Any]) -> asyncio.Future:
+        return asyncio.get_running_loop().run_in_executor(self._thread, action)
 
-    def stop(self, seconds: float = 10.0) -> None:
-        """End all requests with the reason STOPPING, and the thread after its current pass."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(
-                    lambda: self._calls or self._stopping or self.engine.is_busy
-                )
-                calls, self._calls = self._calls, deque()
+    async def _run_passes(self) -> None:
+        while self.queues:
             try:
-                for call in calls:
-                    call()
-                if self._stopping:
-                    return self._end_all(STOPPING)
-                for request, tokens in self.engine.step():
+                for request, tokens in await self._run(lambda: self.engine.step()):
                     self._tell(request.number, tokens, request.reason)
             except Exception as error:  # the engine may be a learner's
-                self.failure = f"{type(error).__name__}: {error}"
-                self._end_all(BROKEN)
+                self._end_all(Refusal(500, f"{type(error).__name__}: {error}"))
                 self.engine = self.make_engine()
 
-    def _tell(self, number: int, tokens: list[int], reason: str) -> None:
-        listener = self.listeners[number]
-        if reason:
-            del self.listeners[number]
-            self._accepted -= 1
-        listener((tokens, reason))
+    def _tell(self, number: int, tokens: list[int], reason: str | Refusal) -> None:
+        if queue := self.queues.get(number):
+            queue.put_nowait((tokens, reason))
+            if reason:
+                del self.queues[number]
 
-    def _end_all(self, reason: str) -> None:
-        for number in list(self.listeners):
-            self._tell(number, [], reason)
+    def _end_all(self, refusal: Refusal) -> None:
+        for number in list(self.queues):
+            self._tell(number, [], refusal)

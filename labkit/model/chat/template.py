@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ WALL = 4  # times as many seconds by the clock: a busy machine, or no limit of C
 MOST_LETTERS = 2**20
 MOST_MEMORY = 2**30  # bytes
 TICK = 0.05  # seconds between two looks at the memory
+# Hashes of the templates of this course's models, which need no process
+COURSE_TEMPLATES = {"e772b6ad1ea2a9b717ead97c3d9266a75e14489ec55a751b956003420d7b4981"}
 
 
 class TemplateFailed(Exception):
@@ -33,6 +36,10 @@ def render(template: str, **values: Any) -> str:
     Errors: TemplateFailed for more time, memory or text than the limits, and for whatever the
             template raises
     """
+    if sha256(template.encode()).hexdigest() in COURSE_TEMPLATES:
+        from labkit.model.chat.render_child import answer
+
+        return answer(template, values, MOST_LETTERS)["text"]
     request = {"template": template, "values": values, "seconds": SECONDS,
                "bytes": MOST_MEMORY, "letters": MOST_LETTERS}  # fmt: skip
     # A folder of the stranger's may be the current one, so no code is taken from there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from labkit.sandbox.inside.doubles import Double
@@ -63,9 +64,13 @@ class Blocks(Double):
 
     def free(self, sequence: int) -> None:
         for block in reversed(self.block_table.pop(sequence)):
-            self.ref_count[block] -= 1
-            if not self.ref_count[block]:
-                self.free_blocks[block] = None
+            self._drop(block)
+
+    def _drop(self, block: int) -> None:
+        self.ref_count[block] -= 1
+        if not self.ref_count[block]:
+            self.free_blocks[block] = None
+            self.free_blocks.move_to_end(block, last=block in self.content)
 
     def report(self) -> dict[str, Any]:
         return {
@@ -85,3 +90,16 @@ def weak_hash(kind: str) -> Callable[[bytes, Sequence[int]], bytes]:
         ),
     }
     return hashes[kind]
+
+
+def vocabulary(texts: Sequence[str]) -> list[bytes]:
+    """Tokens in bytes, each letter of a text one byte."""
+    return [text.encode("latin-1") for text in texts]
+
+
+def grammar(arrows: Sequence[tuple[int, str, int]], ends: Sequence[int]) -> SimpleNamespace:
+    """A machine: in a state, each of some letters may come, and leads to another state."""
+    steps: list[dict[int, int]] = [{} for _ in range(1 + max(max(a, c) for a, _, c in arrows))]
+    for state, letters, target in arrows:
+        steps[state].update(dict.fromkeys(letters.encode("latin-1"), target))
+    return SimpleNamespace(steps=steps, ends=set(ends))
