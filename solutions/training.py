@@ -247,8 +247,6 @@ def near_duplicates(signatures: Tensor, bands: int, threshold: float) -> list[tu
     texts are a candidate where they agree in all entries of at least one band (of the same
     place), and a pair where they also agree in a share of at least `threshold` of all entries.
 
-    A table of all N * N texts does not fit into the memory.
-
     Shapes: signatures (N, K), K a multiple of bands -> pairs (i, j), i < j, each once, sorted
     """
     ### BEGIN SOLUTION

@@ -156,7 +156,6 @@ test_alike = check("8.6", points=1.5, texts=16, size=24, bands=[4, 8],
 test_alike_bands = check("8.6", size=24, bands=6)(visible.test_alike_bands)
 test_alike_share = check("8.6", points=0.3, size=32, bands=8,
     threshold=0.125)(visible.test_alike_share)  # fmt: skip
-test_alike_many = check("8.6", texts=500, bands=4)(visible.test_alike_many)
 test_clean = check("8.6", points=0.7, count=[9, 11])(visible.test_clean)
 test_clean_pairs = check("8.6", points=0.9, count=[11, 12, 12])(visible.test_clean_pairs)
 
