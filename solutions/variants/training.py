@@ -559,7 +559,9 @@ class Trainer:
         )
 
     def load(self, file):
-        weights, optimizer, numbers, self.order, self.step, self.position = torch.load(file)
+        weights, optimizer, numbers, self.order, self.step, self.position = torch.load(
+            file, weights_only=True
+        )
         self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
         self.generator.set_state(numbers)
