@@ -6,6 +6,9 @@ Shapes: B batch, T tokens, V vocab_size.
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import IO
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,7 @@ from torch import Tensor, nn
 from .moe import load_balancing_loss
 
 IGNORE = -100  # a label that does not count: padding, or a prompt that is not to be learnt
+PRIME = 2**31 - 1  # hashes of minhash are smaller
 
 
 # %% exercise 8.1: causal_lm_loss
@@ -213,4 +217,240 @@ def adamw_step(
     mean_sq = exp_avg_sq / (1 - beta2 ** (step + 1))
     weight.sub_(lr * mean / (mean_sq.sqrt() + eps))
     return weight, exp_avg, exp_avg_sq
+    ### END SOLUTION
+
+
+# %% exercise 8.6: minhash, near_duplicates, clean
+def minhash(shingles: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
+    """The signature of a text: for each of K hash functions the least hash of its shingles.
+
+    Hash function k makes (factors[k] * shingle + offsets[k]) % PRIME of a shingle. Two texts
+    agree in an entry with a probability of |shingles of both| / |shingles of either|, so the
+    share of equal entries estimates how alike they are. A text without shingles has PRIME in
+    every entry.
+
+    Shapes: shingles (S,), factors and offsets (K,) -> (K,)
+    dtype:  int64; no product is larger than it holds
+    Source: Broder 1997, https://doi.org/10.1109/SEQUEN.1997.666900
+    """
+    ### BEGIN SOLUTION
+    hashes = (factors[:, None] * shingles + offsets[:, None]) % PRIME  # (K, S)
+    last = torch.full_like(offsets[:, None], PRIME)  # (K, 1)
+    return torch.cat((hashes, last), dim=1).amin(dim=1)
+    ### END SOLUTION
+
+
+def near_duplicates(signatures: Tensor, bands: int, threshold: float) -> list[tuple[int, int]]:
+    """Pairs of texts that are alike, found without a comparison of all with all.
+
+    A signature is cut into `bands` bands of neighboring entries, equally many in each. Two
+    texts are a candidate where they agree in all entries of at least one band (of the same
+    place), and a pair where they also agree in a share of at least `threshold` of all entries.
+
+    Shapes: signatures (N, K), K a multiple of bands -> pairs (i, j), i < j, each once, sorted
+    """
+    ### BEGIN SOLUTION
+    buckets, candidates = defaultdict(list), set()
+    for text, signature in enumerate(signatures):
+        for place, band in enumerate(signature.chunk(bands)):
+            bucket = buckets[(place, *band.tolist())]
+            candidates.update((earlier, text) for earlier in bucket)
+            bucket.append(text)
+    shares = {(i, j): (signatures[i] == signatures[j]).float().mean() for i, j in candidates}
+    return sorted(pair for pair, share in shares.items() if share >= threshold)
+    ### END SOLUTION
+
+
+def clean(
+    texts: Sequence[str], pairs: Sequence[tuple[int, int]], contradictions: Callable[[str], int]
+) -> list[int]:
+    """The numbers of the texts that are worth training on, in their order.
+
+    A text is left out if it is cut off: white space aside, it does not end with . or ! or ? or
+    with one of these and a closing ". It is left out if it contradicts itself:
+    contradictions(text) counts how often. And it is left out if it is alike (pairs, as
+    near_duplicates gives them) to an earlier text that is *kept*: of several copies the first
+    that is whole and true stays.
+    """
+    ### BEGIN SOLUTION
+    alike, kept = defaultdict(set), []
+    for i, j in pairs:
+        alike[j].add(i)
+    for number, text in enumerate(texts):
+        is_whole = text.rstrip().removesuffix('"').endswith((".", "!", "?"))
+        if is_whole and not alike[number] & set(kept) and contradictions(text) == 0:
+            kept.append(number)
+    return kept
+    ### END SOLUTION
+
+
+# %% exercise 8.7: fit_scaling_law, compute_optimal
+def fit_scaling_law(
+    columns: Callable[[Tensor, Tensor, float, float], Tensor],
+    parameters: Tensor,
+    tokens: Tensor,
+    losses: Tensor,
+    exponents: Tensor,
+) -> tuple[Tensor, float, float]:
+    """The law of a given form that fits runs best: its factors, alpha and beta.
+
+    columns(parameters, tokens, alpha, beta) gives C numbers for each run, (R, C), and a law is
+    their sum with C factors, the same for all runs: for given exponents it is linear. alpha and
+    beta are two of `exponents`, which may be the same. Of all such pairs it is the one whose
+    best factors leave the least sum of squared *relative* errors, (law / loss - 1)^2, over all
+    runs. No factor may be negative: a pair whose best factors include a negative one is left
+    out.
+
+    Shapes: parameters, tokens and losses (R,), exponents (X,) -> factors (C,), alpha, beta
+    dtype:  float64; alpha and beta are plain numbers
+    Source: Hoffmann et al. 2022, approach 3, https://arxiv.org/abs/2203.15556
+    """
+    ### BEGIN SOLUTION
+    best, found = math.inf, None
+    for alpha in exponents.tolist():
+        for beta in exponents.tolist():
+            matrix = columns(parameters, tokens, alpha, beta) / losses[:, None]  # (R, C)
+            size = matrix.norm(dim=0)  # columns of one size, for lstsq
+            target = torch.ones_like(losses)[:, None]  # (R, 1)
+            factors = torch.linalg.lstsq(matrix / size, target).solution[:, 0] / size  # (C,)
+            error = (matrix @ factors - 1).square().sum().item()
+            if error < best and (factors >= 0).all():
+                best, found = error, (factors, alpha, beta)
+    return found
+    ### END SOLUTION
+
+
+def compute_optimal(
+    law: tuple[float, float, float, float, float], flops: float
+) -> tuple[float, float]:
+    """Parameters and tokens of the run with the least loss among all that cost `flops`.
+
+    A run costs 6 * parameters * tokens operations, and law holds E, A, alpha, B and beta of
+
+        loss = E + A / parameters^alpha + B / tokens^beta
+
+    Both results are real numbers, not rounded.
+    """
+    ### BEGIN SOLUTION
+    _, a, alpha, b, beta = law
+    ratio = alpha * a / (beta * b)
+    parameters = (ratio * (flops / 6) ** beta) ** (1 / (alpha + beta))
+    return parameters, flops / (6 * parameters)
+    ### END SOLUTION
+
+
+# %% exercise 8.8: Trainer
+class Trainer:
+    """A training that can be stopped after any step, and goes on as if it never had been.
+
+    Every epoch visits the texts once, in an order that the generator draws when it begins.
+    What is left of an epoch and does not fill a batch is dropped.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        texts: Tensor,
+        batch_size: int,
+        total_steps: int,
+        peak: float,
+        generator: torch.Generator,
+    ):
+        self.model, self.optimizer, self.texts = model, optimizer, texts
+        self.batch_size, self.total_steps, self.peak = batch_size, total_steps, peak
+        self.generator = generator
+        self.step = 0  # of the schedule
+        self.order = torch.arange(0)  # of the texts, in this epoch
+        self.position = 0  # in this order
+
+    def next_batch(self) -> Tensor:
+        """The next batch_size texts; a new epoch begins where fewer are left."""
+        if self.position + self.batch_size > len(self.order):
+            self.order = torch.randperm(len(self.texts), generator=self.generator)
+            self.position = 0
+        rows = self.order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return self.texts[rows]
+
+    def run(self, steps: int) -> list[float]:
+        """Train for so many steps; returns their losses."""
+        losses = []
+        for _ in range(steps):
+            ids = self.next_batch()
+            rate = learning_rate(self.step, self.peak, self.total_steps // 10, self.total_steps)
+            losses.append(train_step(self.model, self.optimizer, ids, ids, rate)["loss"])
+            self.step += 1
+        return losses
+
+    def save(self, file: IO[bytes]) -> None:
+        """Write a checkpoint: all that later steps depend on and that the arguments of
+        __init__ do not hold, as they were when the training began.
+
+        file is open for writing; torch.save writes to it.
+        """
+        ### BEGIN SOLUTION
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "order": self.order,
+            "step": self.step,
+            "position": self.position,
+        }
+        torch.save(state, file)
+        ### END SOLUTION
+
+    def load(self, file: IO[bytes]) -> None:
+        """Go on from a checkpoint: the steps that follow are, bit by bit, those that followed
+        save.
+
+        The trainer was made with the same arguments, in another process perhaps, or has
+        trained on since. Its model, optimizer and generator stay the same objects; others may
+        hold them. file is open for reading; torch.load(file, weights_only=True) reads it.
+        """
+        ### BEGIN SOLUTION
+        state = torch.load(file, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.order = state["order"]
+        self.step, self.position = state["step"], state["position"]
+        ### END SOLUTION
+
+
+# %% exercise 8.9: step_with_masters
+def step_with_masters(
+    model: nn.Module,
+    masters: dict[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    lr: float,
+    max_grad_norm: float = 1.0,
+) -> float:
+    """One step of a model in half precision, whose optimizer moves float32 copies of it.
+
+    backward has run: the model's weights have gradients in their own dtype, bfloat16 or
+    float16. masters holds a float32 copy of each weight under its name in
+    model.named_parameters(), and the optimizer holds the masters. The gradients are widened,
+    and clipped together to max_grad_norm in float32; the optimizer steps with lr in every
+    group; the weights become the rounded masters. The masters keep what rounding takes from
+    the weights, so they are never made from the weights anew. Weights stay the same objects in
+    the same dtype. A weight without a gradient has a master without one. Afterwards no weight
+    has a gradient.
+
+    Shapes: -> the norm of all gradients together, before clipping, a plain number
+    Source: Micikevicius et al. 2017, https://arxiv.org/abs/1710.03740
+    """
+    ### BEGIN SOLUTION
+    for name, weight in model.named_parameters():
+        masters[name].grad = None if weight.grad is None else weight.grad.float()
+        weight.grad = None
+    grad_norm = nn.utils.clip_grad_norm_(masters.values(), max_grad_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(masters[name])
+    return grad_norm.item()
     ### END SOLUTION

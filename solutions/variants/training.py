@@ -333,3 +333,373 @@ def adamw_step(
     mean, mean_sq = (m / s.item() for m, s in zip(means, seen))
     kept = weight - weight * lr * weight_decay
     return [kept - mean * lr / (eps + mean_sq.sqrt()), *means]
+
+
+# %% exercise 8.6: loops and sets
+def minhash(shingles, factors, offsets):
+    signature = []
+    for a, b in zip(factors.tolist(), offsets.tolist(), strict=True):
+        signature.append(min(((a * x + b) % PRIME for x in shingles.tolist()), default=PRIME))
+    return torch.tensor(signature)
+
+
+def near_duplicates(signatures, bands, threshold):
+    rows = [tuple(row) for row in signatures.tolist()]
+    width = signatures.size(1) // bands
+    found = set()
+    for start in range(0, signatures.size(1), width):
+        buckets = {}
+        for i, row in enumerate(rows):
+            buckets.setdefault(row[start : start + width], []).append(i)
+        for bucket in buckets.values():
+            found |= {(i, j) for n, i in enumerate(bucket) for j in bucket[n + 1 :]}
+
+    def share(i, j):
+        return sum(a == b for a, b in zip(rows[i], rows[j], strict=True)) / len(rows[i])
+
+    return sorted(pair for pair in found if share(*pair) >= threshold)
+
+
+def clean(texts, pairs, contradictions):
+    keep = []
+    for j, text in enumerate(texts):
+        end = text.strip()
+        if end.endswith('"'):
+            end = end[:-1]
+        if not end or end[-1] not in ".!?" or contradictions(text):
+            continue
+        if not any((i, j) in set(pairs) for i in keep):
+            keep.append(j)
+    return keep
+
+
+# %% exercise 8.6: unique bands
+def minhash(shingles, factors, offsets):
+    if shingles.numel() == 0:
+        return torch.full_like(factors, PRIME)
+    hashes = torch.outer(shingles, factors).add(offsets).remainder(PRIME)  # (S, K)
+    return hashes.min(dim=0).values
+
+
+def near_duplicates(signatures, bands, threshold):
+    pairs = []
+    for band in signatures.unflatten(1, (bands, -1)).unbind(dim=1):
+        _, groups = band.unique(dim=0, return_inverse=True)
+        for group in groups.bincount().gt(1).nonzero().flatten():
+            members = (groups == group).nonzero().flatten()
+            pairs.append(torch.combinations(members))
+    if not pairs:
+        return []
+    pairs = torch.cat(pairs).unique(dim=0)
+    same = signatures[pairs[:, 0]] == signatures[pairs[:, 1]]
+    chosen = pairs[same.double().mean(dim=1) >= threshold]
+    return [(i, j) for i, j in chosen.tolist()]
+
+
+def clean(texts, pairs, contradictions):
+    dropped, order = set(), []
+    for number, text in enumerate(texts):
+        whole = re.search(r'[.!?]"?\s*$', text) is not None
+        if number in dropped or not whole or contradictions(text) > 0:
+            continue
+        order.append(number)
+        dropped.update(j for i, j in pairs if i == number)
+    return order
+
+
+import re  # noqa: E402
+
+
+# %% exercise 8.6: a running minimum
+def minhash(shingles: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
+    least = torch.full_like(offsets, PRIME)
+    for shingle in shingles:
+        least = torch.minimum(least, (factors * shingle + offsets) % PRIME)
+    return least
+
+
+def near_duplicates(signatures, bands, threshold):
+    seen, pairs = {}, set()
+    for j, row in enumerate(signatures):
+        for key in enumerate(map(tuple, row.view(bands, -1).tolist())):
+            for i in seen.setdefault(key, []):
+                if (row == signatures[i]).sum() >= threshold * len(row):
+                    pairs.add((i, j))
+            seen[key].append(j)
+    return sorted(pairs)
+
+
+def clean(texts, pairs, contradictions):
+    good = [
+        text.rstrip().endswith((".", "!", "?", '."', '!"', '?"')) and contradictions(text) < 1
+        for text in texts
+    ]
+    for i, j in sorted(pairs, key=lambda pair: pair[::-1]):
+        good[j] = good[j] and not good[i]
+    return [number for number, is_good in enumerate(good) if is_good]
+
+
+# %% exercise 8.7: normal equations
+def fit_scaling_law(columns, parameters, tokens, losses, exponents):
+    laws = []
+    for alpha in exponents.tolist():
+        for beta in exponents.tolist():
+            x = columns(parameters, tokens, alpha, beta)
+            scale = x.amax(dim=0)
+            x = x / scale / losses.unsqueeze(1)
+            solved = torch.linalg.solve(x.T @ x, x.sum(dim=0))
+            left = ((x @ solved - 1) ** 2).sum().item()
+            if (solved / scale).min() >= 0:
+                laws.append((left, alpha, beta, solved / scale))
+    _, alpha, beta, factors = min(laws, key=lambda law: law[0])
+    return factors, alpha, beta
+
+
+def compute_optimal(law, flops):
+    _, a, alpha, b, beta = law
+    product = flops / 6
+    n = math.exp(
+        (math.log(alpha * a) - math.log(beta * b) + beta * math.log(product)) / (alpha + beta)
+    )
+    return n, product / n
+
+
+# %% exercise 8.7: numpy
+import numpy as np  # noqa: E402
+
+
+def fit_scaling_law(columns, parameters, tokens, losses, exponents):
+    y, best = losses.numpy(), None
+    for alpha in exponents:
+        for beta in exponents:
+            x = columns(parameters, tokens, alpha.item(), beta.item()).numpy()
+            w = x / y[:, None]
+            norm = np.linalg.norm(w, axis=0)
+            c = np.linalg.lstsq(w / norm, np.ones_like(y), rcond=None)[0] / norm
+            if (c < 0).any():
+                continue
+            error = ((x @ c / y - 1) ** 2).sum()
+            if best is None or error < best[0]:
+                best = error, torch.from_numpy(c), float(alpha), float(beta)
+    return best[1:]
+
+
+def compute_optimal(law, flops):
+    _, a, alpha, b, beta = law
+    tokens = ((beta * b) / (alpha * a) * (flops / 6) ** alpha) ** (1 / (alpha + beta))
+    return flops / 6 / tokens, tokens
+
+
+# %% exercise 8.7: all pairs in one batch, the budget by bisection
+def fit_scaling_law(columns, parameters, tokens, losses, exponents):
+    pairs = torch.cartesian_prod(exponents, exponents)  # (P, 2)
+    x = torch.stack([columns(parameters, tokens, a, b) for a, b in pairs.tolist()])
+    x = x / losses[:, None]  # (P, R, C)
+    size = x.norm(dim=1, keepdim=True)
+    q, r = torch.linalg.qr(x / size)
+    target = q.sum(dim=1)[..., None]
+    c = torch.linalg.solve_triangular(r, target, upper=True)[..., 0] / size[:, 0]
+    error = ((x @ c[..., None])[..., 0] - 1).square().sum(dim=1)
+    error = error.masked_fill((c < 0).any(dim=1), torch.inf)
+    best = int(error.argmin())
+    return c[best], *pairs[best].tolist()
+
+
+def compute_optimal(law, flops):
+    _, a, alpha, b, beta = law
+    low, high = -60.0, 60.0  # of the logarithm of the parameters
+    for _ in range(200):
+        middle = (low + high) / 2
+        n = math.exp(middle)
+        slope = -alpha * a * n**-alpha + beta * b * (flops / 6 / n) ** -beta
+        low, high = (middle, high) if slope < 0 else (low, middle)
+    return math.exp(low), flops / 6 / math.exp(low)
+
+
+# %% exercise 8.8: a tuple in one list
+class Trainer:
+    def __init__(self, model, optimizer, texts, batch_size, total_steps, peak, generator):
+        self.model, self.optimizer, self.texts = model, optimizer, texts
+        self.batch_size, self.total_steps, self.peak = batch_size, total_steps, peak
+        self.generator = generator
+        self.step = 0
+        self.order = torch.arange(0)
+        self.position = 0
+
+    def next_batch(self) -> Tensor:
+        """The next batch_size texts; a new epoch begins where fewer are left."""
+        if self.position + self.batch_size > len(self.order):
+            self.order = torch.randperm(len(self.texts), generator=self.generator)
+            self.position = 0
+        rows = self.order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return self.texts[rows]
+
+    def run(self, steps: int) -> list[float]:
+        """Train for so many steps; returns their losses."""
+        losses = []
+        for _ in range(steps):
+            ids = self.next_batch()
+            rate = learning_rate(self.step, self.peak, self.total_steps // 10, self.total_steps)
+            losses.append(train_step(self.model, self.optimizer, ids, ids, rate)["loss"])
+            self.step += 1
+        return losses
+
+    def save(self, file):
+        torch.save(
+            [
+                self.model.state_dict(),
+                self.optimizer.state_dict(),
+                self.generator.get_state(),
+                self.order,
+                self.step,
+                self.position,
+            ],
+            file,
+        )
+
+    def load(self, file):
+        weights, optimizer, numbers, self.order, self.step, self.position = torch.load(
+            file, weights_only=True
+        )
+        self.model.load_state_dict(weights)
+        self.optimizer.load_state_dict(optimizer)
+        self.generator.set_state(numbers)
+
+
+# %% exercise 8.8: names in a loop
+class Trainer:
+    def __init__(self, model, optimizer, texts, batch_size, total_steps, peak, generator):
+        self.model, self.optimizer, self.texts = model, optimizer, texts
+        self.batch_size, self.total_steps, self.peak = batch_size, total_steps, peak
+        self.generator = generator
+        self.step, self.order, self.position = 0, torch.arange(0), 0
+
+    def next_batch(self) -> Tensor:
+        """The next batch_size texts; a new epoch begins where fewer are left."""
+        if self.position + self.batch_size > len(self.order):
+            self.order = torch.randperm(len(self.texts), generator=self.generator)
+            self.position = 0
+        rows = self.order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return self.texts[rows]
+
+    def run(self, steps: int) -> list[float]:
+        """Train for so many steps; returns their losses."""
+        losses = []
+        for _ in range(steps):
+            ids = self.next_batch()
+            rate = learning_rate(self.step, self.peak, self.total_steps // 10, self.total_steps)
+            losses.append(train_step(self.model, self.optimizer, ids, ids, rate)["loss"])
+            self.step += 1
+        return losses
+
+    def save(self, file):
+        state = {name: getattr(self, name) for name in ("step", "order", "position")}
+        for name in ("model", "optimizer"):
+            state[name] = getattr(self, name).state_dict()
+        torch.save({"state": state, "rng": self.generator.get_state()}, file)
+
+    def load(self, file):
+        found = torch.load(file, weights_only=True, map_location="cpu")
+        self.generator.set_state(found["rng"])
+        for name, value in found["state"].items():
+            if name in ("model", "optimizer"):
+                getattr(self, name).load_state_dict(value)
+            else:
+                setattr(self, name, value)
+
+
+# %% exercise 8.8: the position from the step
+class Trainer:
+    def __init__(self, model, optimizer, texts, batch_size, total_steps, peak, generator):
+        self.model, self.optimizer, self.texts = model, optimizer, texts
+        self.batch_size, self.total_steps, self.peak = batch_size, total_steps, peak
+        self.generator = generator
+        self.step = 0
+        self.order = torch.arange(0)
+        self.position = 0
+
+    def next_batch(self) -> Tensor:
+        """The next batch_size texts; a new epoch begins where fewer are left."""
+        if self.position + self.batch_size > len(self.order):
+            self.order = torch.randperm(len(self.texts), generator=self.generator)
+            self.position = 0
+        rows = self.order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return self.texts[rows]
+
+    def run(self, steps: int) -> list[float]:
+        """Train for so many steps; returns their losses."""
+        losses = []
+        for _ in range(steps):
+            ids = self.next_batch()
+            rate = learning_rate(self.step, self.peak, self.total_steps // 10, self.total_steps)
+            losses.append(train_step(self.model, self.optimizer, ids, ids, rate)["loss"])
+            self.step += 1
+        return losses
+
+    def save(self, file):
+        state = {"weights": [w.detach().clone() for w in self.model.parameters()]}
+        state["rest"] = self.optimizer.state_dict(), self.generator.get_state(), self.order
+        torch.save({**state, "step": self.step}, file)
+
+    def load(self, file):
+        state = torch.load(file, weights_only=True)
+        with torch.no_grad():
+            for weight, saved in zip(self.model.parameters(), state["weights"], strict=True):
+                weight.copy_(saved)
+        optimizer, numbers, self.order = state["rest"]
+        self.optimizer.load_state_dict(optimizer)
+        self.generator.set_state(numbers)
+        self.step = state["step"]
+        in_epoch = len(self.texts) // self.batch_size
+        done = (self.step - 1) % in_epoch + 1 if self.step else 0
+        self.position = done * self.batch_size
+
+
+# %% exercise 8.9: one list of pairs
+def step_with_masters(model, masters, optimizer, lr, max_grad_norm=1.0):
+    pairs = [(w, masters[name]) for name, w in model.named_parameters()]
+    for weight, master in pairs:
+        master.grad = weight.grad.to(torch.float32) if weight.grad is not None else None
+    norm = torch.nn.utils.clip_grad_norm_([master for _, master in pairs], max_grad_norm)
+    for group in optimizer.param_groups:
+        group.update(lr=lr)
+    optimizer.step()
+    for weight, master in pairs:
+        weight.data.copy_(master)
+        weight.grad = None
+    return float(norm)
+
+
+# %% exercise 8.9: clipped by hand
+@torch.no_grad()
+def step_with_masters(model, masters, optimizer, lr, max_grad_norm=1.0):
+    wide = {n: w.grad.float() for n, w in model.named_parameters() if w.grad is not None}
+    norm = sum(grad.square().sum() for grad in wide.values()).sqrt().item()
+    factor = min(1.0, max_grad_norm / (norm + 1e-6))
+    for name, master in masters.items():
+        master.grad = wide[name] * factor if name in wide else None
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    for name, weight in model.named_parameters():
+        weight.set_(masters[name].to(weight.dtype))
+    model.zero_grad(set_to_none=True)
+    return norm
+
+
+# %% exercise 8.9: load_state_dict
+def step_with_masters(model, masters, optimizer, lr, max_grad_norm=1.0):
+    optimizer.zero_grad()
+    for name, weight in model.named_parameters():
+        if weight.grad is not None:
+            masters[name].grad = weight.grad.float()
+    norm = nn.utils.clip_grad_norm_(list(masters.values()), max_grad_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    model.load_state_dict({name: m.detach() for name, m in masters.items()}, strict=False)
+    model.zero_grad()
+    return norm.item()

@@ -148,3 +148,38 @@ test_adamw_by_position = check(
     "8.5", "arguments by position, the last three left at their defaults", points=0.5, step=5,
     shape=(2, 9), by_position=True,
 )(adamw_call)  # fmt: skip
+
+test_minhash = check("8.6", count=[13, 40], functions=24)(visible.test_minhash)
+test_minhash_empty = check("8.6", points=0.3, functions=4)(visible.test_minhash_empty)
+test_alike = check("8.6", points=1.5, texts=16, size=24, bands=[4, 8],
+    threshold=0.4375)(visible.test_alike)  # fmt: skip
+test_alike_bands = check("8.6", size=24, bands=6)(visible.test_alike_bands)
+test_alike_share = check("8.6", points=0.3, size=32, bands=8,
+    threshold=0.125)(visible.test_alike_share)  # fmt: skip
+test_clean = check("8.6", points=0.7, count=[9, 11])(visible.test_clean)
+test_clean_pairs = check("8.6", points=0.9, count=[11, 12, 12])(visible.test_clean_pairs)
+
+test_law = check("8.7", points=1.5, runs=[17, 30])(visible.test_law)
+test_law_product = check("8.7", runs=[15, 25])(visible.test_law_product)
+test_law_relative = check("8.7", points=1.5, noise=0.25, runs=[12, 20])(
+    visible.test_law_relative
+)
+test_law_positive = check("8.7", points=0.5, floor=-0.4, runs=25)(visible.test_law_positive)
+test_law_by_position = check("8.7", points=0.5, runs=16)(visible.test_law_by_position)
+test_optimal = check("8.7", points=1.5, flops=[None, 3e13])(visible.test_optimal)
+
+test_resume = check("8.8", points=2, before=[4, 11], texts=6, tokens=7)(visible.test_resume)
+test_resume_epoch = check("8.8", before=[1, 6], texts=13, batch=3)(visible.test_resume_epoch)
+test_resume_start = check("8.8", points=0.5, texts=5)(visible.test_resume_start)
+test_rollback = check("8.8", points=1, before=[2, 7], texts=9)(visible.test_rollback)
+
+test_masters = check("8.9", points=0.5, seed=5)(visible.test_masters)
+test_masters_small = check("8.9", points=2, steps=8, lr=[1e-4, 3e-4], seed=9)(
+    visible.test_masters_small
+)
+test_masters_clipped = check("8.9", max_grad_norm=[0.2, 3.0], seed=7)(
+    visible.test_masters_clipped
+)
+test_masters_half = check("8.9", points=0.5, steps=3, seed=11)(visible.test_masters_half)
+test_masters_idle = check("8.9", points=0.5, idle="lm_head.bias")(visible.test_masters_idle)
+test_masters_by_position = check("8.9", points=0.5, seed=3)(visible.test_masters_by_position)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from visible.questions import PADDED, mask_of
 
-from labkit.checks.declared import Call, Given, Outcome, check, rows
+from labkit.checks.declared import Call, Given, New, Outcome, check, rows
 
 
 def loss_call(
@@ -266,3 +266,188 @@ test_adamw_by_position = check(
     "8.5", "arguments by position, betas, eps and weight_decay left at their defaults",
     points=0.5, step=2, by_position=True,
 )(adamw_call)  # fmt: skip
+
+
+def minhash_call(rng, count=9, functions=6, **options):
+    shingles = rng.integers(0, 2**31 - 1, count)
+    numbers = [rng.integers(1, 2**31 - 1, functions) for _ in range(2)]
+    inputs = {"shingles": shingles, "factors": numbers[0], "offsets": numbers[1]}
+    return Call("minhash", **inputs, **options)
+
+
+test_minhash = check("8.6", "the signature of {count} shingles", count=[9, 1])(minhash_call)
+test_minhash_empty = check("8.6", "a text without shingles", points=0.5, count=0)(minhash_call)
+
+
+def alike_call(rng, texts=12, size=12, bands=3, threshold=0.5):
+    """Signatures of which later ones agree with earlier ones in some entries of any place."""
+    signatures = rng.integers(0, 2**31 - 1, texts, size)
+    for number in range(1, texts, max(texts // 12, 1)):
+        earlier = int(rng.integers(0, number, 1))
+        same = rng.uniform(size) < rng.uniform(1, low=0.3, high=1.3)
+        signatures[number, same] = signatures[earlier, same]
+    inputs = {"signatures": signatures, "bands": bands, "threshold": threshold}
+    return Call("near_duplicates", **inputs)
+
+
+def bands_call(rng, size=12, bands=4, threshold=0.0, shift=0):
+    """Pairs that agree in a band, in as many entries of two bands, in a band of another place,
+    and in all entries."""
+    rows, width = rng.integers(0, 2**31 - 1, 7, size), size // bands
+    rows[1, width : 2 * width] = rows[0, width : 2 * width]
+    rows[2, 1 : width + 1] = rows[0, 1 : width + 1]
+    rows[4, :width] = rows[3, width : 2 * width]
+    rows[6] = rows[5]
+    return Call("near_duplicates", signatures=rows, bands=bands, threshold=threshold)
+
+
+test_alike = check("8.6", "pairs of 12 texts, {bands} bands", bands=[3, 6], points=2)(
+    alike_call
+)
+test_alike_bands = check("8.6", "texts that agree in a whole band, across two, and in all")(
+    bands_call
+)
+test_alike_share = check("8.6", "a share of exactly the threshold", points=0.5, threshold=0.25)(
+    bands_call
+)
+
+TEXTS = (
+    "Anna had a ball.", "Ben ran a", "Anna had a ball. ", 'Mia said: "Hi!"', "Tom # sat.",
+    'Tom sat "', "Where is it?", "Mia ran,", "# # No!", "She slept.", "He ate.", "Sam #",
+)  # fmt: skip
+
+
+def clean_call(rng, pairs=(), texts=TEXTS, count=10):
+    order = [int(i) for i in rng.uniform(len(texts)).argsort()][:count]
+    place = {text: number for number, text in enumerate(order)}
+    found = [sorted((place[i], place[j])) for i, j in pairs if i in place and j in place]
+    inputs = {"texts": [texts[i] for i in order], "pairs": sorted(map(tuple, found))}
+    return Call("clean", contradictions=Given("training.count_of", mark="#"), **inputs)
+
+
+test_clean = check("8.6", "whole texts and texts cut off, some with contradictions", count=12)(
+    clean_call
+)
+test_clean_pairs = check("8.6", "copies: some of them cut off, or wrong", points=2, pairs=(
+    (0, 2), (1, 2), (3, 4), (3, 5), (6, 7), (8, 9), (9, 10), (6, 10)), count=12)(
+    clean_call
+)  # fmt: skip
+
+
+def as_tensors(outcomes):
+    """Numbers as tensors of their own, so that small ones are compared as closely as large."""
+
+    def tensors(value):
+        if isinstance(value, (list, tuple)):
+            return [tensors(item) for item in value]
+        if isinstance(value, torch.Tensor) and value.dim() == 1:
+            return list(value)
+        return torch.tensor(value, dtype=torch.float64) if type(value) is float else value
+
+    return [Outcome([tensors(v) for v in o.values], failure=o.failure) for o in outcomes]
+
+
+def law_call(rng, runs=14, noise=0.02, floor=None, is_sum=True, by_position=False):
+    """Runs of a drawn law, with an error of some per cent in each loss."""
+    sizes, tokens = (10 ** rng.uniform(runs, low=4, high=6.5).double() for _ in range(2))
+    alpha, beta = rng.uniform(2, low=0.2, high=0.7).tolist()
+    floor = rng.uniform(1, low=0.4, high=1.2).item() if floor is None else floor
+    scale = rng.uniform(2, low=1.0, high=3.0).tolist()
+    terms = scale[0] * (sizes / 3e4) ** -alpha, scale[1] * (tokens / 3e4) ** -beta
+    losses = floor + (terms[0] + terms[1] if is_sum else terms[0] * terms[1])
+    inputs = {
+        "columns": Given("training.law_columns", is_sum=is_sum), "parameters": sizes,
+        "tokens": tokens, "losses": losses * (1 + noise * rng.normal(runs).double()),
+        "exponents": torch.tensor([0.2, 0.35, 0.5, 0.7]).double(),
+    }  # fmt: skip
+    call = Call("fit_scaling_law", by_position=by_position, **inputs)
+    return call.returning("factors", "alpha", "beta")
+
+
+check_law = partial(check, "8.7", view=as_tensors, tolerance=1e-3)
+test_law = check_law("a sum of powers, {runs} runs", runs=[14, 40], points=1.5)(law_call)
+test_law_product = check_law("a product of powers", is_sum=False)(law_call)
+test_law_relative = check_law("losses far apart: errors count as shares", noise=0.2)(law_call)
+test_law_positive = check_law("a law that wants a negative factor", floor=-0.3, points=0.5)(
+    law_call
+)
+test_law_by_position = check_law("arguments by position", by_position=True, points=0.5)(
+    law_call
+)
+
+
+def optimal_call(rng, flops=None):
+    low = torch.tensor([0.3, 50.0, 0.2, 50.0, 0.2])
+    law = (low * (1 + 2 * rng.uniform(5))).double().tolist()
+    flops = 10 ** rng.uniform(1, low=10, high=22).double().item() if flops is None else flops
+    return Call("compute_optimal", law=law, flops=flops)
+
+
+test_optimal = check_law("the best run for a drawn budget", points=1.5)(optimal_call)
+test_optimal_small = check_law("the best run for 6 operations", points=0.5, flops=6.0)(
+    optimal_call
+)
+
+
+def trainer_of(rng, texts=7, tokens=5, batch=2, total=20, seed=0, peak=0.3):
+    model = Given("training.Shared", vocab_size=9, hidden_size=4, seed=seed)
+    return {
+        "model": model, "optimizer": Given("training.momentum", model=model),
+        "texts": rng.integers(0, 9, texts, tokens), "batch_size": batch, "total_steps": total,
+        "peak": peak, "generator": Given("generation.seeded", seed=seed + 5),
+    }  # fmt: skip
+
+
+def resume_call(rng, before=5, after=6, **sizes):
+    """Another trainer trains and saves itself; this one, of other weights, loads it."""
+    arguments = trainer_of(rng, **sizes)
+    seeds = rng.integers(1, 1000, 2).tolist()
+    other = trainer_of(rng, **sizes, seed=seeds[0]) | {"texts": arguments["texts"]}
+    file = Given("training.Disk", trainer=New("Trainer", **other), steps=before)
+    call = Call("Trainer", init=arguments, grad=True).then("load", file=file)
+    return call.then("run", steps=after).then(".step")
+
+
+def rollback_call(rng, before=3, after=5, **sizes):
+    """One trainer saves, trains on, loads, and trains the same steps again."""
+    disk = Given("training.Disk")
+    call = Call("Trainer", init=trainer_of(rng, **sizes), grad=True).then("run", steps=before)
+    call.then("save", file=disk).then("run", steps=after).then("load", file=disk)
+    return call.then("run", steps=after)
+
+
+test_resume = check("8.8", "a new trainer loads the checkpoint of one that was stopped",
+    points=2)(resume_call)  # fmt: skip
+test_resume_epoch = check("8.8", "stopped after {before} steps, in the middle of an epoch of 5",
+    before=[2, 8], texts=10)(resume_call)  # fmt: skip
+test_resume_start = check("8.8", "a checkpoint before the first step", points=0.5, before=0)(
+    rollback_call
+)
+test_rollback = check("8.8", "a trainer goes back to its own checkpoint")(rollback_call)
+
+
+def masters_call(
+    rng, steps=1, lr=0.1, size=1.0, max_grad_norm=100.0, dtype=torch.bfloat16, idle="", seed=0,
+    **options,
+):  # fmt: skip
+    model = Given("training.Half", vocab_size=7, hidden_size=4, dtype=dtype, seed=seed)
+    call = Call("step_with_masters", objects=Given("training.half", model=model), **options)
+    for seed in rng.integers(1, 1000, steps).tolist():
+        gradients = {"model": model, "seed": seed, "size": size, "idle": idle}
+        rate = Given("training.backward", lr=lr, **gradients)
+        call.then(lr=rate, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
+    return call
+
+
+test_masters = check("8.9", "one step", points=0.5)(masters_call)
+test_masters_small = check("8.9", "{steps} steps, each too small for the weights", points=2,
+    steps=[6], lr=2e-4)(masters_call)  # fmt: skip
+test_masters_clipped = check("8.9", "gradients longer than max_grad_norm", max_grad_norm=0.5)(
+    masters_call
+)
+test_masters_half = check("8.9", "weights in float16, two steps", points=0.5, steps=2,
+    dtype=torch.float16)(masters_call)  # fmt: skip
+test_masters_idle = check("8.9", "a weight without a gradient", points=0.5, steps=2,
+    idle="mix.bias")(masters_call)  # fmt: skip
+test_masters_by_position = check("8.9", "arguments by position, max_grad_norm at its default",
+    points=0.5, max_grad_norm=None, by_position=True)(masters_call)  # fmt: skip

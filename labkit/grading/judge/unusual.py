@@ -74,8 +74,13 @@ def unusual(source: str, counted: bool = False) -> str:
     is_script = any("jit" in parts_of(n) for n in nodes)
     is_script |= any(".jit" in name for name in aliases.values())
     spelled = any("__" in str(n.value) for n in nodes if isinstance(n, ast.Constant))
+    plain = {
+        id(n.func) for n in nodes if isinstance(n, ast.Call) and _reads_weights(n, aliases)
+    }
     for node in nodes:
         found = ""
+        if id(node) in plain:
+            continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found = _in_import(node)
         elif isinstance(node, ast.Attribute):
@@ -137,6 +142,15 @@ def _in_script(node: ast.Attribute, aliases: dict[str, str]) -> str:
         if not is_method and hasattr(torch.ops.aten, part):
             return f"{part} in torch.jit"
     return ""
+
+
+def _reads_weights(call: ast.Call, aliases: dict[str, str]) -> bool:
+    """Whether it is torch.load(file, weights_only=True), which makes tensors and numbers."""
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    flag, is_chain = named.pop("weights_only", None), isinstance(call.func, ast.Attribute)
+    is_plain = isinstance(flag, ast.Constant) and flag.value is True and len(call.args) == 1
+    is_load = is_chain and dotted_name(call.func, aliases) == "torch.load"
+    return is_load and is_plain and set(named) <= {"map_location"}
 
 
 def _in_chain(node: ast.Attribute, aliases: dict[str, str]) -> str:

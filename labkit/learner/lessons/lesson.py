@@ -5,12 +5,10 @@ The notebook brings the learner's own loss, schedule and step.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,11 +160,6 @@ def truth(stories: list[str]) -> Mapping[str, float]:
     """Shares: sentences with a meaning, stories without contradiction, without any flaw."""
     found = shares(sum(map(score_story, stories), Counter()))
     return {name: found[name] for name in ("understood", "consistent", "sound")}
-
-
-def recorded() -> dict[str, Any]:
-    """A longer run, and runs of five sizes, made by tests/course/claims."""
-    return json.loads(Path(__file__).with_name("training.json").read_text("utf-8"))
 
 
 def expert_shares(router_logits: list[Tensor], top_k: int) -> Sequence[Tensor]:

@@ -233,6 +233,13 @@ def peaks(seed):
 
 
 @maker
+def cleaning(seed):
+    setup = LESSON + "from labkit.learner.lessons import corpus\n"
+    names = lesson("08_training", "clean-code buys-code buys-run|raw_loss", setup)
+    return dict(zip(("clean.raw", "clean.filtered"), names["raw_and_clean"](seed), strict=True))
+
+
+@maker
 def zeroing(seed):
     names, found = lesson("08_training", SMALL, LESSON), {}
     small = names.setdefault("small", names["small_model"])

@@ -1,119 +1,83 @@
-"""What lab 08 shows beside the learner's run: one longer run, and how the loss falls with the
-size of a model, in five seeds.
+"""The recorded runs of lab 08: how the loss falls with a model's size and with its tokens.
 
-The record, labkit/learner/lessons/training.json, is made by
-`python tests/course/claims/test_training_claims.py` (some 12 minutes of one processor). `pytest
--m slow tests/course/claims` trains all again; the quick test holds the record to the claims.
+The record, labkit/learner/lessons/scaling.json, is made by
+`python -m tests.course.claims.test_training_claims` (some 20 minutes of one quiet processor):
+for each run hidden_size, parameters, tokens, loss and seed, the unseen run last. `pytest -m
+slow tests/course/claims` trains some of them again; the quick test holds the lesson to the
+record.
 """
 
 import json
-import sys
-from pathlib import Path
+from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
-from labkit.course.paths import LABKIT
-from labkit.learner.lessons import lesson
+from labkit.learner.lessons import lesson, scaling
 from labkit.learner.lessons.data import Rows
 from solutions.training import causal_lm_loss, learning_rate, train_step
-from storyworld.words import BOYS, GIRLS
+from tests.course.claims.makers import lesson as cells_of
 
-RECORD = LABKIT / "learner" / "lessons" / "training.json"
-SEEDS = range(5)
-STEPS = 2000  # of the longer run, about five minutes on a quiet processor
-SIZES = (24, 32, 48, 64, 96)  # hidden_size; four to fit, the fifth to predict
+ROWS, LENGTH = 4, 128  # of a batch
 
 
-def train(model, steps, peak=0.005):
-    """The notebook's training: four rows of 256 tokens a step."""
-    optimizer, rows = lesson.MuonAdamW(model), Rows(lesson.tokenizer(), 256)
-    losses = []
-    for step in range(steps):
-        ids = rows.batch(step, 4)
-        rate = learning_rate(step, peak, steps // 20, steps, 0.02 * peak)
-        losses.append(train_step(model, optimizer, ids, ids, rate)["loss"])
-    return losses
+@cache
+def texts():
+    """The batches of the longest run, the same for all, and new stories."""
+    rows = Rows(lesson.tokenizer(), LENGTH)
+    held = Rows(lesson.tokenizer(), LENGTH, first=100_000).batch(0, 64)
+    return [rows.batch(step, ROWS) for step in range(800)], held
 
 
-@torch.no_grad()
-def names(model, tokenizer):
-    """The loss on a name that is new in its text, and on one that was told before."""
-    ids = Rows(tokenizer, 256).batch(100_000, 8)
-    known = torch.tensor([tokenizer.encode(" " + name).ids[0] for name in GIRLS + BOYS])
-    is_name = torch.isin(ids, known)
-    told = (ids[:, :, None] == ids[:, None, :]).tril(-1).any(dim=-1)
-    logits = model(ids)
-    parts = {"new": is_name & ~told, "told": is_name & told, "all": torch.ones_like(told)}
-    return {
-        name: round(causal_lm_loss(logits, ids.masked_fill(~part, -100)).item(), 3)
-        for name, part in parts.items()
-    }
-
-
-def longer(seed):
-    """One longer run: its loss every 20 steps, and what the notebook measures at its end."""
-    tokenizer, model = lesson.tokenizer(), lesson.build(seed)
-    losses = train(model, STEPS)
-    curve = [round(sum(losses[i : i + 20]) / 20, 3) for i in range(0, STEPS, 20)]
-    stories = lesson.tell(model, tokenizer, count=16)
-    truth = {name: round(share, 3) for name, share in lesson.truth(stories).items()}
-    return {
-        "steps": STEPS,
-        "curve": curve,
-        **names(model, tokenizer),
-        **truth,
-        "stories": stories[:3],
-    }
-
-
-def size(seed, hidden, steps=150):
-    """Parameters beside the embedding, and the loss on stories that no run has seen."""
-    tokenizer = lesson.tokenizer()
-    model = lesson.build(
-        seed, hidden_size=hidden, intermediate_size=8 * hidden // 3, head_dim=32
-    )
-    train(model, steps)
-    inner = sum(p.numel() for p in model.model.layers.parameters())
-    ids = Rows(tokenizer, 256).batch(100_000, 16)
+def run(size, tokens, seed):
+    """The model's parameters and its loss on new stories."""
+    batches, held = texts()
+    model = lesson.build(seed, hidden_size=size, intermediate_size=8 * size // 3, head_dim=32)
+    optimizer, steps = lesson.MuonAdamW(model), tokens // (ROWS * LENGTH)
+    for step, ids in enumerate(batches[:steps]):
+        rate = learning_rate(step, 0.005, steps // 20, steps, 0.0001)
+        train_step(model, optimizer, ids, ids, rate)
     with torch.no_grad():
-        return inner, round(causal_lm_loss(model(ids), ids).item(), 4)
+        loss = causal_lm_loss(model(held), held).item()
+    return sum(p.numel() for p in model.parameters()), round(loss, 4)
 
 
-def all_runs(path=None):
-    """{"sizes": {hidden_size: parameters and a loss per seed}, "longer": the longer run}."""
+def again(rows):
+    """These rows of the record, trained again."""
     torch.set_num_threads(1)
-    found = {"sizes": {}}
-    for hidden in SIZES:
-        runs = [size(seed, hidden) for seed in SEEDS]
-        found["sizes"][str(hidden)] = {
-            "parameters": runs[0][0], "losses": [loss for _, loss in runs]
-        }  # fmt: skip
-    found["longer"] = longer(0)
-    if path:
-        Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+    for size, _, tokens, _, seed in rows:
+        parameters, loss = run(size, tokens, seed)
+        print(size, tokens, loss, flush=True)
+        yield [size, parameters, tokens, loss, seed]
 
 
-def judge(found):
-    sizes = found["sizes"].values()
-    numbers = np.log([each["parameters"] for each in sizes])
-    losses = np.log([each["losses"] for each in sizes])
-    slope, height = np.polyfit(numbers[:4], losses[:4].mean(axis=1), 1)
-    off = np.exp(losses[4] - height - slope * numbers[4]) - 1
-    print("the fifth against the line of four:", off.round(3))
-    assert len(off) == 5 and all(0 < each < 0.1 for each in off)
+def rows():
+    return json.loads(scaling.RECORD.read_text("utf-8"))
 
 
-def test_the_record_bears_what_the_notebook_says_of_it():
-    judge(lesson.recorded())
+def test_the_product_predicts_the_longer_runs_and_the_sum_does_not():
+    names = cells_of(
+        "08_training", "law-code", "from labkit.learner.lessons.scaling import *\n"
+    )
+    runs, unseen = scaling.recorded()
+    assert unseen.flops > max(run.flops for run in runs)
+    n, d, losses = scaling.columns([run for run in runs if run.tokens > 102_400])
+    off = {}
+    for form in ("sum_law", "product_law"):
+        short = [run for run in runs if run.tokens <= 102_400]
+        factors, alpha, beta = names["fitted"](names[form], short)
+        law = names[form](n, d, alpha, beta) @ factors
+        off[form] = (law / losses - 1).abs().median().item()
+    assert off["product_law"] < 0.1 < 0.2 < off["sum_law"], off
 
 
 @pytest.mark.slow
-def test_the_claims_hold_when_all_is_trained_again():
-    judge(all_runs())
+def test_runs_that_are_trained_again_lose_as_much():
+    short = [row for row in rows() if row[0] in (16, 64) and row[2] <= 51_200]
+    for row, made in zip(short, again(short), strict=True):
+        assert made[:3] == row[:3] and abs(made[3] / row[3] - 1) < 0.02, (row, made)
 
 
 if __name__ == "__main__":
-    all_runs(sys.argv[1] if len(sys.argv) > 1 else RECORD)
+    made = ",\n".join(map(json.dumps, again(rows())))
+    scaling.RECORD.write_text(f"[\n{made}\n]\n", encoding="utf-8")

@@ -37,6 +37,7 @@ ROADS = {
     "from torch.jit import script\n@script\ndef f(x): return x.silu()": "silu in torch.jit",
     # a function out of bytes, or of a text that is run
     "torch.load(Reader(data), weights_only=False)(x)": "torch.load",
+    "torch.load(Reader(data), weights_only=True, pickle_module=own)": "torch.load",
     "from torch import load\nload(Reader(data), weights_only=False)(x)": "torch.load",
     "torch.jit.load(Reader(data))(x)": "torch.jit.load",
     "import numpy as np\nnp.load(Reader(data), allow_pickle=True)": "numpy.load",
@@ -107,6 +108,7 @@ USUAL = (
     "import torch.nn as nn\nfrom torch import nn\nfrom torch.nn import functional as F",
     "import numpy as np\nnp.lib.stride_tricks.sliding_window_view(x, 3)",
     "self.load = load\nself.silu(x)",
+    "torch.load(file, weights_only=True, map_location='cpu')",
     *("F = x.size(-1)\nprint(F)", "def f(nn): return nn"),
     "match x:\n    case int() | None: pass\n    case [a, *_]: pass",
     "from hashlib import sha256\nsha256(b'text').digest()",

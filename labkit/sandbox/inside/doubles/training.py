@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,8 +127,25 @@ class Momentum:
         rates = enumerate((float(group["lr"]) for group in self.param_groups), 1)
         return {f"the learning rate of group {n}": torch.tensor(rate) for n, rate in rates}
 
+    def weights(self) -> list[Tensor]:
+        return [weight for group in self.param_groups for weight in group["params"]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's: weights by their numbers, and the very tensors that the steps change."""
+        numbers, groups = iter(range(len(self.weights()))), []
+        for group in self.param_groups:
+            groups.append(group | {"params": [next(numbers) for _ in group["params"]]})
+        moving = {i: self.moving[w] for i, w in enumerate(self.weights()) if w in self.moving}
+        return {"state": moving, "param_groups": groups}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        weights = self.weights()
+        self.moving = {weights[i]: moving.clone() for i, moving in state["state"].items()}
+        for group, found in zip(self.param_groups, state["param_groups"], strict=True):
+            group.update(found | {"params": group["params"]})
+
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for weight in [weight for group in self.param_groups for weight in group["params"]]:
+        for weight in self.weights():
             if set_to_none or weight.grad is None:
                 weight.grad = None
             else:
@@ -156,3 +175,83 @@ def training(
         parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]
     optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
     return {"model": model, "optimizer": optimizer}
+
+
+class Shared(WindowModel):
+    """One model for all that a call hands out with the same arguments."""
+
+    shared = True
+
+    def __init__(self, seed: int = 0, **config: Any):
+        super().__init__(WindowConfig(**config), seed)
+
+
+def momentum(model: nn.Module) -> Momentum:
+    """The optimizer of a model's weights."""
+    return Momentum([{"params": [*model.parameters()]}], lr=0.7, momentum=0.9)
+
+
+class Disk(Double, io.BytesIO):
+    """A file that stays between the steps of a call; each step finds it at its beginning.
+
+    trainer  what has trained for `steps` steps, saved itself here, and trained on
+    """
+
+    shared = True
+
+    def __init__(self, trainer: Any = None, steps: int = 0):
+        super().__init__()
+        if trainer is not None:
+            with torch.enable_grad():
+                trainer.run(steps)
+                trainer.save(self)
+                trainer.run(2)
+        self.seek(0)
+
+    def report(self) -> dict[str, Any]:
+        self.seek(0)
+        return {}
+
+
+class Half(Shared, Double):
+    """A model in half precision, with float32 copies and an optimizer of those."""
+
+    def __init__(self, dtype: torch.dtype = torch.bfloat16, seed: int = 0, **config: Any):
+        super().__init__(seed, **config)
+        self.copies = {name: w.detach().clone() for name, w in self.named_parameters()}
+        self.to(dtype)
+        self.optimizer = Momentum([{"params": [*self.copies.values()]}], lr=0.7, momentum=0.9)
+
+    def report(self) -> dict[str, Any]:
+        left = sum(weight.grad is not None for weight in self.parameters())
+        dtypes = sorted({str(weight.dtype) for weight in self.parameters()})
+        return {"masters": self.copies, "weights with a gradient": left, "dtypes": dtypes}
+
+
+def half(model: Half) -> dict[str, Any]:
+    return {"model": model, "masters": model.copies, "optimizer": model.optimizer}
+
+
+def backward(model: Half, lr: float, seed: int, size: float, idle: str = "") -> float:
+    """The rate, once the model's weights, but one, have gradients drawn anew."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        grad = size * torch.randn(weight.shape, generator=generator)
+        weight.grad = None if name == idle else grad.to(weight.dtype)
+    return lr
+
+
+def count_of(mark: str) -> Callable[[str], int]:
+    """How often a text has a mark."""
+    return lambda text: text.count(mark)
+
+
+def law_columns(is_sum: bool) -> Callable[[Tensor, Tensor, float, float], Tensor]:
+    """The columns of a law: a constant, and a sum or a product of two powers."""
+
+    def columns(parameters: Tensor, tokens: Tensor, alpha: float, beta: float) -> Tensor:
+        powers = parameters**-alpha, tokens**-beta
+        parts = powers if is_sum else (powers[0] * powers[1],)
+        return torch.stack((torch.ones_like(tokens), *parts), dim=1)
+
+    return columns
