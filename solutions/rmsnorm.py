@@ -96,3 +96,23 @@ def residual(
         return norm(alpha * x + sublayer(x))
     raise ValueError(f"placement {placement!r} is none of pre, post, sandwich, deepnorm")
     ### END SOLUTION
+
+
+# %% exercise 1.4: WebRMSNorm
+class WebRMSNorm(nn.Module):
+    """Compute what RMSNorm computes, for vectors of every size."""
+
+    def __init__(self, dim: int, eps: float = 1e-6):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        ### BEGIN SOLUTION
+        rms = (wide.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+        return self.weight * (wide / rms).to(x.dtype)
+        ### INSTEAD
+        # rms = wide.pow(2).mean(-1, keepdim=True).sqrt()
+        # return self.weight * (wide / (rms + self.eps)).to(x.dtype)
+        ### END SOLUTION

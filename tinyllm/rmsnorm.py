@@ -76,3 +76,18 @@ def residual(
     """
     # YOUR CODE HERE (about 9 lines)
     raise NotImplementedError("Exercise 1.3: residual")
+
+
+# %% exercise 1.4: WebRMSNorm
+class WebRMSNorm(nn.Module):
+    """Compute what RMSNorm computes, for vectors of every size."""
+
+    def __init__(self, dim: int, eps: float = 1e-6):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        rms = wide.pow(2).mean(-1, keepdim=True).sqrt()
+        return self.weight * (wide / (rms + self.eps)).to(x.dtype)
