@@ -13,7 +13,7 @@ from labkit.learner import record
 
 RUNGS = (said("idea"), said("shape and API"), said("near-code"))
 OF_A_HUNT = said(
-    "Find an input for which it is wrong: tests by an author leave out zeros, settings that are "
+    "Find an input for which it is wrong: an author's tests leave out zeros, settings that are "
     "not the default, parts of unequal length. Then go through the code with this input, line "
     "by line, and compare each value with what the docstring asks for. The folded text below "
     "the hunt in the notebook tells which line it is."
