@@ -121,7 +121,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
     """Its text with heading and badge, its answer cell and its check cell."""
     block, name = reference_block(lab, exercise), f"about-{exercise.slug}"
     place = lab.exercises.index(exercise)
-    later = [f"about-{other.slug}" for other in lab.exercises[place + 1 :]]
+    later = [f"about-{e.slug}" for e in lab.exercises[place + 1 :] if not e.hunt]
     above = (exercise.answer_cell, exercise.check_cell, *later, LAST)
     about = owned(notebook, name, new_markdown_cell, above=above)
     about.source = with_badge(about.source, exercise, block)

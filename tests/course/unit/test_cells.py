@@ -16,7 +16,7 @@ MODULE = (ROOT / "solutions" / "rmsnorm.py").read_text()
 
 def test_blocks_joined_are_the_module():
     assert "".join(text for _, text in cells.split(MODULE)) == MODULE
-    assert [key for key, _ in cells.split(MODULE)] == [None, "1.1", "1.2", "1.3"]
+    assert [key for key, _ in cells.split(MODULE)] == [None, "1.1", "1.2", "1.3", "1.4"]
     lazy = MODULE.replace("\nfrom", f"\n{cells.FUTURE_LINE}from", 1)  # no annotation is run
     assert cells.with_block(MODULE, FIRST, cells.block(MODULE, "1.1")) == lazy
     without = "".join(text for key, text in cells.split(MODULE) if key != "1.1")
