@@ -131,9 +131,9 @@ class WebMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         ### BEGIN SOLUTION
-        return self.w2(nn.functional.silu(self.w1(x)) * self.w3(x))
+        return self.w2(silu(self.w1(x)) * self.w3(x))
         ### INSTEAD
-        # return self.w2(nn.functional.silu(self.w1(x) * self.w3(x)))
+        # return self.w2(silu(self.w1(x) * self.w3(x)))
         ### END SOLUTION
 
 
@@ -148,4 +148,4 @@ def fused(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     ### INSTEAD
     # up, gate = (x @ gate_up.T).chunk(2, dim=-1)  # (..., I)
     ### END SOLUTION
-    return (nn.functional.silu(gate) * up) @ down.T  # (..., E)
+    return (silu(gate) * up) @ down.T  # (..., E)

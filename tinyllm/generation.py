@@ -160,9 +160,7 @@ def generate(
 
 
 # %% exercise 7.4: web_top_p
-def web_top_p(
-    logits: Tensor, top_p: float, generator: torch.Generator | None = None
-) -> Tensor:
+def web_top_p(logits: Tensor, top_p: float, generator: torch.Generator | None = None) -> Tensor:
     """Draw from the fewest likeliest tokens whose probabilities reach top_p together.
 
     Shapes: logits (B, V) -> (B,)

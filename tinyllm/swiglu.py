@@ -105,7 +105,7 @@ class WebMLP(nn.Module):
         self.w3 = nn.Linear(dim, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.w2(nn.functional.silu(self.w1(x) * self.w3(x)))
+        return self.w2(silu(self.w1(x) * self.w3(x)))
 
 
 # %% exercise 4.5: fused
@@ -115,4 +115,4 @@ def fused(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     Shapes: x (..., E); gate_up (2I, E), the rows of gate_proj first; down (E, I) -> (..., E)
     """
     up, gate = (x @ gate_up.T).chunk(2, dim=-1)  # (..., I)
-    return (nn.functional.silu(gate) * up) @ down.T  # (..., E)
+    return (silu(gate) * up) @ down.T  # (..., E)

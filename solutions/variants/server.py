@@ -653,3 +653,18 @@ class StopText:
     def rest(self):
         before, self.shown = self.shown, len(self.text)
         return self.text[before:]
+
+
+# %% exercise 15.6: the columns less the padding
+def web_positions(lengths):
+    width = max(lengths)
+    return [[column - (width - n) for column in range(width - n, width)] for n in lengths]
+
+
+# %% exercise 15.7: a generator per reader
+def web_draws(readers, seed, new=8):
+    draws, mine = [torch.Generator().manual_seed(seed + i) for i in range(readers)], []
+    for _ in range(new):
+        rows = [torch.multinomial(torch.full((50,), 1 / 50), 1, generator=d) for d in draws]
+        mine.append(int(rows[0]))
+    return mine
