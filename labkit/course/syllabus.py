@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Any
 
 from labkit.course.lang import said, tr
 
@@ -23,6 +22,7 @@ else:
     import tomli as tomllib
 
 KINDS = (said("core"), said("stretch"), said("bug hunt"))  # of exercises
+HUNT = {"points": 1, "minutes": 5, "core": False, "hunt": True}  # no later lab needs it
 ANY_LAB = (
     *("transformers", "torch.ops"),
     "matplotlib",  # needs a folder to write to, which grading has not
@@ -170,7 +170,10 @@ def _read(path: Path) -> Lab:
         fields["title"],
         tuple(
             Exercise(**{**each, "symbols": tuple(each["symbols"])})
-            for each in (*fields.get("exercises", ()), *_hunts(fields))
+            for each in (
+                *fields.get("exercises", ()),
+                *(HUNT | hunt for hunt in fields.get("hunts", ())),
+            )
         ),
         tuple(Question(**each) for each in fields.get("questions", ())),
         (*fields.get("banned", ()), *spellings(fields.get("banned_functions", ()))),
@@ -184,12 +187,6 @@ def _read(path: Path) -> Lab:
         },
         fields.get("captions", {}),
     )
-
-
-def _hunts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The bug hunts, as exercises of one point that no later lab needs."""
-    for each in fields.get("hunts", ()):
-        yield {"points": 1, "minutes": 5, "core": False, "hunt": True, **each}
 
 
 FOLDER = Path(__file__).parent / "labs"
