@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from itertools import zip_longest
 from types import SimpleNamespace
 
 import pytest
@@ -39,7 +40,7 @@ EVIL = '=cmd|" /C calc"!A0<script>alert(1)</script>\x1b[31m\u202e'
 def verdict(lab, *states):
     """The record of one learner, and the gradebook's standing that goes with it."""
     graded, standing = [], Standing()
-    for exercise, how in zip(lab.exercises, states, strict=True):
+    for exercise, how in zip_longest(lab.exercises, states, fillvalue=ABSENT):
         score = {FULL: float(exercise.points), PART: 0.5}.get(how, 0.0)
         status = {FULL: Status.PASSED, ABSENT: Status.NOT_STARTED}.get(how, Status.NOT_YET)
         texts = {FULL: "", PART: "eps is left out", NONE: "SyntaxError", ABSENT: "not started"}
@@ -76,7 +77,7 @@ def small():
 def test_numbers_and_causes_of_a_class(small):
     assert [entry.learner for entry in small.missing] == ["gone", "silent"]
     assert len(small.handed) == 4 and small.full == 1 and small.median == 2.8
-    first, second, third = LAB.exercises
+    first, second, third, *_ = LAB.exercises
     assert small.states(first) == [2, 1, 0, 1] and small.states(third) == [1, 0, 1, 2]
     assert small.share(second) == pytest.approx((6 + 0.5 + 0.5 + 0) / 4 / 6)
     found = causes([small])

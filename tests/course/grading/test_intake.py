@@ -25,7 +25,7 @@ from labkit.sandbox.launch import Answers, Worker
 from tests.course.grading.samples import judged
 
 LAB = LABS[0]
-FIRST, SECOND, THIRD = LAB.exercises
+FIRST, SECOND, THIRD, *_ = LAB.exercises
 FULL = [exercise.points for exercise in LAB.exercises]
 
 

@@ -78,7 +78,7 @@ def test_status_tells_what_is_typed_and_not_run(package, monkeypatch):
     path.write_text(nbformat.writes(content))
     monkeypatch.setattr(notebook_file, "notebook_path", lambda lab: path)
     text = run("status")[1]
-    assert re.search(r"1\.1 layer_norm core \d+ 3 typed, not run", text)
+    assert re.search(r"1\.1 layer_norm core \d+ 4 typed, not run", text)
     assert re.search(r"1\.2 RMSNorm core [\d ]*not started", text)
 
 
