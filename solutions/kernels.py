@@ -391,7 +391,7 @@ def quantized_matvec(
     return out
 
 
-# %% exercise 16.6: web_norm
+# %% exercise 16.8: web_norm
 @triton.jit
 def web_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
@@ -411,7 +411,7 @@ def web_norm(x: Tensor) -> Tensor:
     return out
 
 
-# %% exercise 16.7: web_rows
+# %% exercise 16.9: web_rows
 @triton.jit
 def web_row_kernel(x_ptr, out_ptr, stride, size, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)

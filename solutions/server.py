@@ -510,7 +510,7 @@ class StopText:
         ### END SOLUTION
 
 
-# %% exercise 15.6: web_positions
+# %% exercise 15.7: web_positions
 def web_positions(lengths: Sequence[int]) -> list[list[int]]:
     """Number the tokens of each text of a batch that is padded on the left to one width."""
     ### BEGIN SOLUTION
@@ -521,7 +521,7 @@ def web_positions(lengths: Sequence[int]) -> list[list[int]]:
     ### END SOLUTION
 
 
-# %% exercise 15.7: web_draws
+# %% exercise 15.8: web_draws
 def web_draws(readers: int, seed: int, new: int = 8) -> list[int]:
     """Draw the tokens of the first of several readers, who asked with this seed.
 

@@ -828,7 +828,7 @@ def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
     return out
 
 
-# %% exercise 16.6: a sum that is divided first
+# %% exercise 16.8: a sum that is divided first
 @triton.jit
 def web_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
@@ -843,7 +843,7 @@ def web_norm(x):
     return out
 
 
-# %% exercise 16.7: a copy without gaps
+# %% exercise 16.9: a copy without gaps
 @triton.jit
 def web_row_kernel(x_ptr, out_ptr, stride, size, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)

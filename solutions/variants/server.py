@@ -655,13 +655,13 @@ class StopText:
         return self.text[before:]
 
 
-# %% exercise 15.6: the columns less the padding
+# %% exercise 15.7: the columns less the padding
 def web_positions(lengths):
     width = max(lengths)
     return [[column - (width - n) for column in range(width - n, width)] for n in lengths]
 
 
-# %% exercise 15.7: a generator per reader
+# %% exercise 15.8: a generator per reader
 def web_draws(readers, seed, new=8):
     draws, mine = [torch.Generator().manual_seed(seed + i) for i in range(readers)], []
     for _ in range(new):

@@ -81,5 +81,5 @@ test_matvec_half = check("16.5", dtype=[BF16, F16])(visible.test_matvec_half)
 test_matvec_traffic = check("16.5", points=2, rows=[12], bits=[4, 8])(
     visible.test_matvec_traffic
 )
-test_web_norm = check("16.6", size=[5, 11])(visible.test_web_norm)
-test_web_rows = check("16.7", gap=[1, 6])(visible.test_web_rows)
+test_web_norm = check("16.8", size=[5, 11])(visible.test_web_norm)
+test_web_rows = check("16.9", gap=[1, 6])(visible.test_web_rows)

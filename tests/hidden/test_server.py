@@ -158,5 +158,5 @@ test_stop_again = check("15.5", stops=("aaab",), pieces=("aa", "aaa", "c", "aaab
     visible.test_stop_again)  # fmt: skip
 test_stop_drawn = check("15.5", points=9, size=[1, 2, 3, 4], pieces=[9, 14])(
     visible.test_stop_drawn)  # fmt: skip
-test_web_positions = check("15.6", count=[4, 5])(visible.test_web_positions)
-test_web_draws = check("15.7", others=[1, 6])(visible.test_web_draws)
+test_web_positions = check("15.7", count=[4, 5])(visible.test_web_positions)
+test_web_draws = check("15.8", others=[1, 6])(visible.test_web_draws)

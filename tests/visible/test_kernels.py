@@ -249,13 +249,13 @@ def test_matvec_traffic(rng, rows=8, columns=16, bits=4):
     return matvec_call(rng, rows, columns, bits, profile=("weight", "x", "scale"))
 
 
-@check("16.6", size=9)
+@check("16.8", size=9)
 def test_web_norm(rng, size):
     """rows of 8 numbers, and of {size}"""
     return [Call("web_norm", x=rng.normal(n)) for n in (8, size)]
 
 
-@check("16.7", gap=5)
+@check("16.9", gap=5)
 def test_web_rows(rng, gap):
     """rows without gaps, and with {gap} numbers between them"""
     return [Call("web_rows", x=spread(rng.normal(3, 6), n)) for n in (0, gap)]

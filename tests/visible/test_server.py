@@ -384,13 +384,13 @@ def test_stop_drawn(rng, size, pieces=8):
     return pieces_call(rng, [letters(size), letters(size + 1)], parts)
 
 
-@check("15.6", count=3)
+@check("15.7", count=3)
 def test_web_positions(rng, count):
     """{count} texts of different lengths"""
     return Call("web_positions", lengths=rng.integers(2, 20, count).tolist())
 
 
-@check("15.7", others=3)
+@check("15.8", others=3)
 def test_web_draws(rng, others):
     """alone, and with {others} others"""
     seed = int(rng.integers(0, 1000))
