@@ -62,7 +62,9 @@ class Ours:
         logits, router_logits = self.learner(ids, output_router_logits=True)
         loss = causal_lm_loss(logits, ids)
         if router_logits:
-            balance = load_balancing_loss(router_logits, config.num_experts_per_tok)
+            balance = load_balancing_loss(
+                router_logits, config.num_experts_per_tok, pooled=True
+            )
             loss = loss + config.router_aux_loss_coef * balance
         return loss
 

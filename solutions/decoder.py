@@ -249,3 +249,21 @@ def count_parameters(config: Qwen3Config) -> tuple[int, int]:
         active += always + (config.num_experts_per_tok * expert if sparse else 0)
     return total, active
     ### END SOLUTION
+
+
+# %% exercise 6.5: WebLayer
+class WebLayer(Qwen3DecoderLayer):
+    """Do what a dense Qwen3DecoderLayer does."""
+
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        x = hidden_states
+        ### BEGIN SOLUTION
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask, cache)
+        x = x + self.mlp(self.post_attention_layernorm(x))
+        ### INSTEAD
+        # x = self.input_layernorm(x)
+        # x = x + self.self_attn(x, cos, sin, mask, cache)
+        # x = self.post_attention_layernorm(x)
+        # x = x + self.mlp(x)
+        ### END SOLUTION
+        return x, None

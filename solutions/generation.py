@@ -194,3 +194,19 @@ def generate(
             break
     return output
     ### END SOLUTION
+
+
+# %% exercise 7.4: web_top_p
+def web_top_p(logits: Tensor, top_p: float, generator: torch.Generator | None = None) -> Tensor:
+    """Draw from the fewest likeliest tokens whose probabilities reach top_p together.
+
+    Shapes: logits (B, V) -> (B,)
+    """
+    probs, token_ids = logits.softmax(-1).sort(-1, descending=True)
+    ### BEGIN SOLUTION
+    probs = probs.masked_fill(probs.cumsum(-1) - probs >= top_p, 0.0)  # (B, V)
+    ### INSTEAD
+    # probs = probs.masked_fill(probs.cumsum(-1) > top_p, 0.0)  # (B, V)
+    ### END SOLUTION
+    rank = torch.multinomial(probs, 1, generator=generator)  # (B, 1)
+    return token_ids.gather(-1, rank).squeeze(-1)  # (B,)

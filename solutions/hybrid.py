@@ -450,3 +450,46 @@ class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
         share = torch.sigmoid(self.shared_expert_gate(hidden_states))  # (B, T, 1)
         return mixed + share * self.shared_expert(hidden_states), router_logits
         ### END SOLUTION
+
+
+# %% exercise 12.8: web_window
+def web_window(length: int, window: int) -> Tensor:
+    """Make the mask of sliding_window_mask for a text with nothing cached: (T, T)."""
+    key = torch.arange(length)
+    behind = key[:, None] - key  # (T, T)
+    ### BEGIN SOLUTION
+    return (behind >= 0) & (behind < window)
+    ### INSTEAD
+    # return (behind >= 0) & (behind <= window)
+    ### END SOLUTION
+
+
+# %% exercise 12.9: web_step
+def web_step(
+    state: Tensor, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Take the step of gated_delta_step."""
+    ### BEGIN SOLUTION
+    state = state * g.exp()[..., None, None]
+    error = value - torch.einsum("...pq,...p->...q", state, key)
+    ### INSTEAD
+    # error = value - torch.einsum("...pq,...p->...q", state, key)
+    # state = state * g.exp()[..., None, None]
+    ### END SOLUTION
+    state = state + key[..., None] * (beta[..., None] * error)[..., None, :]
+    return torch.einsum("...pq,...p->...q", state, query), state
+
+
+# %% exercise 12.10: web_convolution
+def web_convolution(inputs: Tensor, weight: Tensor) -> Tensor:
+    """Mix each channel of the inputs with its last W tokens; no token sees a later one.
+
+    Shapes: inputs (B, C, T), weight (C, 1, W) -> (B, C, T)
+    """
+    width, channels = weight.size(-1), inputs.size(1)
+    ### BEGIN SOLUTION
+    inputs = nn.functional.pad(inputs, (width - 1, 0))
+    ### INSTEAD
+    # inputs = nn.functional.pad(inputs, (width // 2, (width - 1) // 2))
+    ### END SOLUTION
+    return nn.functional.conv1d(inputs, weight, groups=channels)

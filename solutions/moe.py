@@ -82,6 +82,7 @@ def load_balancing_loss(
     router_logits: Tensor | Sequence[Tensor],
     top_k: int,
     attention_mask: Tensor | None = None,
+    pooled: bool = False,
 ) -> Tensor:
     """A penalty that makes the router spread its tokens.
 
@@ -90,8 +91,9 @@ def load_balancing_loss(
     load_x is the share of tokens that picked expert x, mean_prob_x the mean probability the
     router gave it. Even load scores top_k; every token on the same experts, up to X. (Below
     top_k is possible: load and probability then disagree. Low is not the same as even.)
-    Several layers are pooled: their tokens count as one long list, not layer by layer.
-    Tokens where attention_mask is 0 do not count.
+    The loss of several layers is the mean of their losses: an expert has nothing in common
+    with its namesake in another layer. With pooled, as `transformers` has it, their tokens
+    count as one long list instead. Tokens where attention_mask is 0 do not count.
 
     The gradient reaches router_logits through mean_prob only; load is a count.
 
@@ -102,15 +104,19 @@ def load_balancing_loss(
     """
     layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
     ### BEGIN SOLUTION
-    probs = torch.cat(layers).softmax(dim=-1, dtype=torch.float32)  # (layers * N, X)
-    chosen = probs.topk(top_k, dim=-1).indices  # (layers * N, k)
-    picks = F.one_hot(chosen, probs.size(-1)).sum(dim=1).float()  # 1 where picked
-    counts = torch.ones_like(probs[:, 0])  # (layers * N,) 1 where the token counts
-    if attention_mask is not None:
-        counts = attention_mask.flatten().repeat(len(layers)).float()
-    load = counts @ picks / counts.sum()  # (X,) sums to top_k
-    mean_prob = counts @ probs / counts.sum()  # (X,) sums to 1
-    return probs.size(-1) * (load * mean_prob).sum()
+    losses = []
+    for logits in [torch.cat(layers)] if pooled else layers:  # (N, X), or all in one
+        probs = logits.softmax(dim=-1, dtype=torch.float32)  # (N, X)
+        chosen = probs.topk(top_k, dim=-1).indices  # (N, k)
+        picks = F.one_hot(chosen, probs.size(-1)).sum(dim=1).float()  # 1 where picked
+        counts = torch.ones_like(probs[:, 0])  # (N,) 1 where the token counts
+        if attention_mask is not None:
+            repeats = len(logits) // attention_mask.numel()
+            counts = attention_mask.flatten().repeat(repeats).float()
+        load = counts @ picks / counts.sum()  # (X,) sums to top_k
+        mean_prob = counts @ probs / counts.sum()  # (X,) sums to 1
+        losses.append(probs.size(-1) * (load * mean_prob).sum())
+    return torch.stack(losses).mean()
     ### END SOLUTION
 
 
@@ -132,3 +138,18 @@ def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
         return False
     return (layer_idx + 1) % config.decoder_sparse_step == 0
     ### END SOLUTION
+
+
+# %% exercise 5.5: web_route
+def web_route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tensor, Tensor]:
+    """Choose experts and weigh them as route does, in float32."""
+    ### BEGIN SOLUTION
+    probs = router_logits.float().softmax(dim=-1)
+    weights, chosen = probs.topk(top_k, dim=-1)
+    ### INSTEAD
+    # best, chosen = router_logits.topk(top_k, dim=-1)
+    # weights = best.softmax(dim=-1)
+    ### END SOLUTION
+    if norm_topk_prob:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights, chosen

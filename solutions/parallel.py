@@ -632,3 +632,32 @@ def pipeline_schedule(
         order.append(("B", i))
     return order
     ### END SOLUTION
+
+
+# %% exercise 14.9: web_count
+def web_count(labels: Tensor, group: Group) -> float:
+    """Count the labels of all ranks that are not -100."""
+    counted = (labels != -100).sum().float()
+    ### BEGIN SOLUTION
+    group.all_reduce(counted)
+    ### INSTEAD
+    # if counted == 0:
+    #     return 0.0  # nothing to learn here
+    # group.all_reduce(counted)
+    ### END SOLUTION
+    return counted.item()
+
+
+# %% exercise 14.10: web_row_linear
+def web_row_linear(x: Tensor, weight: Tensor, bias: Tensor, group: Group) -> Tensor:
+    """Compute x @ weight.T + bias; each rank multiplies its part of the columns."""
+    columns = part_of(weight.size(1), group)
+    ### BEGIN SOLUTION
+    y = x[..., columns] @ weight[:, columns].T
+    group.all_reduce(y)
+    return y + bias
+    ### INSTEAD
+    # y = x[..., columns] @ weight[:, columns].T + bias
+    # group.all_reduce(y)
+    # return y
+    ### END SOLUTION

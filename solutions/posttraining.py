@@ -357,3 +357,81 @@ def dpo_loss(
     margin = beta * (preferred - rejected)
     return nn.functional.softplus(-margin).mean(), margin
     ### END SOLUTION
+
+
+# %% exercise 11.6: WebLoRA
+class WebLoRA(nn.Module):
+    """Begin as base_layer, whose weights stay; with every step both matrices can learn more."""
+
+    def __init__(self, base_layer: nn.Linear, r: int = 4):
+        super().__init__()
+        self.base_layer = base_layer.requires_grad_(False)
+        self.lora_A = nn.Parameter(torch.zeros(r, base_layer.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(base_layer.out_features, r))
+        ### BEGIN SOLUTION
+        nn.init.normal_(self.lora_A)
+        ### INSTEAD
+        # nn.init.zeros_(self.lora_A)
+        ### END SOLUTION
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base_layer(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+# %% exercise 11.7: ratios
+@torch.enable_grad()
+def ratios(scores: Tensor, ids: Tensor, updates: int = 4) -> list[float]:
+    """Take steps on one answer, and return the share of clipped tokens of each.
+
+    All ratios compare with the log-probabilities before the first step.
+
+    Shapes: scores (1, T, V), ids (1, T)
+    """
+    old, cut = None, []
+    for _ in range(updates):
+        scores = scores.detach().requires_grad_()
+        log_probs = token_log_probs(scores, ids)  # (1, T - 1)
+        ### BEGIN SOLUTION
+        old = log_probs.detach() if old is None else old
+        ### INSTEAD
+        # old = log_probs.detach()
+        ### END SOLUTION
+        ratio = (log_probs - old).exp()
+        cut.append(((ratio - 1).abs() > 0.2).float().mean().item())
+        mask = torch.ones_like(log_probs)
+        loss = policy_loss(log_probs, old, torch.ones(1), mask)
+        (grad,) = torch.autograd.grad(loss, scores)
+        scores = scores - 3 * grad
+    return cut
+
+
+# %% exercise 11.8: web_loss
+def web_loss(
+    logits: Tensor,
+    old: Tensor,
+    ids: Tensor,
+    start: int,
+    advantages: Tensor,
+    temperature: float,
+) -> Tensor:
+    """Compute minus the mean of ratio times advantage over the tokens of the answers.
+
+    The answers begin at place `start` of ids and were drawn at this temperature; old holds
+    their log-probabilities then.
+
+    Shapes: logits (B, T, V), old (B, T - 1), ids (B, T), advantages (B,) -> scalar
+    """
+    places = torch.arange(ids.size(1) - 1)
+    ### BEGIN SOLUTION
+    counts = (places >= start - 1).float()
+    scores = (logits[:, :-1] / temperature).log_softmax(-1)
+    new = scores.gather(-1, ids[:, 1:, None])[..., 0]  # (B, T - 1)
+    ratio = (new - old).exp()
+    ### INSTEAD
+    # counts = (places >= start).float()
+    # scores = logits[:, :-1].log_softmax(-1)
+    # new = scores.gather(-1, ids[:, 1:, None])[..., 0]  # (B, T - 1)
+    # ratio = (old - new).exp()
+    ### END SOLUTION
+    loss = -(ratio * advantages[:, None] * counts).sum()
+    return loss / (counts.sum() * len(ids))

@@ -246,3 +246,36 @@ class LearnedPositions(nn.Module):
             )
         return hidden_states + self.wpe.weight[start:end]  # (B, T, E) + (T, E)
         ### END SOLUTION
+
+
+# %% exercise 2.9: web_model_rotary
+class WebRotary:
+    def __init__(self, dim: int, base: float = 10000.0):
+        self.inv_freq = base ** (-torch.arange(0, dim, 2) / dim)
+
+    def __call__(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        angles = position_ids[..., None] * self.inv_freq
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos(), angles.sin()
+
+
+def web_model_rotary(config: dict, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Make the tables of rope_cos_sin for the head_dim and the rope_theta of a config."""
+    ### BEGIN SOLUTION
+    rotary = WebRotary(config["head_dim"], config["rope_theta"])
+    ### INSTEAD
+    # rotary = WebRotary(config["head_dim"])
+    ### END SOLUTION
+    return rotary(position_ids)
+
+
+# %% exercise 2.10: web_rope
+def web_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate x by the tables of rope_cos_sin, in the layout of Qwen3."""
+    ### BEGIN SOLUTION
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    ### INSTEAD
+    # even, odd = x[..., 0::2], x[..., 1::2]
+    # return x * cos + torch.cat((-odd, even), dim=-1) * sin
+    ### END SOLUTION

@@ -666,3 +666,32 @@ class TokenMask:
                 return None
         return state if self.vocabulary[token] else None
         ### END SOLUTION
+
+
+# %% exercise 15.7: web_positions
+def web_positions(lengths: Sequence[int]) -> list[list[int]]:
+    """Number the tokens of each text of a batch that is padded on the left to one width."""
+    ### BEGIN SOLUTION
+    return [list(range(length)) for length in lengths]
+    ### INSTEAD
+    # width = max(lengths)
+    # return [list(range(width))[width - length :] for length in lengths]
+    ### END SOLUTION
+
+
+# %% exercise 15.8: web_draws
+def web_draws(readers: int, seed: int, new: int = 8) -> list[int]:
+    """Draw the tokens of the first of several readers, who asked with this seed.
+
+    They are those that the first reader gets alone.
+    """
+    draw, tokens = torch.Generator().manual_seed(seed), []
+    ### BEGIN SOLUTION
+    probs = torch.full((1, 50), 1 / 50)  # the other readers draw with generators of their own
+    ### INSTEAD
+    # probs = torch.full((readers, 50), 1 / 50)
+    ### END SOLUTION
+    for _ in range(new):
+        rows = torch.multinomial(probs, 1, generator=draw)
+        tokens.append(int(rows[0]))
+    return tokens

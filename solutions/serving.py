@@ -537,3 +537,55 @@ def unpack_int4(packed: Tensor) -> Tensor:
     pairs = torch.stack((packed & 15, packed >> 4), dim=-1)  # (rows, bytes, 2)
     return pairs.flatten(-2).to(torch.int8) - 8
     ### END SOLUTION
+
+
+# %% exercise 10.7: web_attention
+def web_attention(scores: Tensor, values: Tensor, block: int = 2) -> Tensor:
+    """Compute scores.softmax(0) @ values, a block of scores at a time.
+
+    Shapes: scores (S,), values (S,) -> scalar
+    """
+    m, total, o = torch.tensor(-torch.inf), 0.0, 0.0
+    for s, v in zip(scores.split(block), values.split(block), strict=True):
+        new = torch.maximum(m, s.max())
+        weights = (s - new).exp()
+        ### BEGIN SOLUTION
+        total = total * (m - new).exp() + weights.sum()
+        ### INSTEAD
+        # total = total + weights.sum()
+        ### END SOLUTION
+        o = o * (m - new).exp() + (weights * v).sum()
+        m = new
+    return o / total
+
+
+# %% exercise 10.8: web_fake_quantize
+def web_fake_quantize(weight: Tensor, bits: int = 4) -> Tensor:
+    """Round every row to the numbers that `bits` bits can hold, and return them as floats.
+
+    Finite weights stay finite.
+    """
+    limit = 2 ** (bits - 1) - 1
+    scale = weight.abs().amax(dim=1, keepdim=True) / limit
+    ### BEGIN SOLUTION
+    scale = scale.masked_fill(scale == 0, 1.0)
+    return (weight / scale).round() * scale
+    ### INSTEAD
+    # return (weight / scale).round() * scale
+    ### END SOLUTION
+
+
+# %% exercise 10.9: web_outcome
+def web_outcome(q: Tensor, p: Tensor) -> Tensor:
+    """Compute how likely each token comes out of one draft: drawn from q, accepted or replaced.
+
+    With the rule of speculative decoding that is p, whatever q is.
+    """
+    ### BEGIN SOLUTION
+    accepted = q * (p / q).clamp(max=1)
+    ### INSTEAD
+    # accepted = q * (q / p).clamp(max=1)
+    ### END SOLUTION
+    left = (p - q).clamp(min=0)
+    left = left / left.sum() if left.any() else p
+    return accepted + (1 - accepted.sum()) * left

@@ -117,3 +117,35 @@ class FeedForward(nn.Module):
         wide = x.float()
         return (wide / 2 * (1 + torch.erf(wide / math.sqrt(2)))).to(x.dtype)
         ### END SOLUTION
+
+
+# %% exercise 4.4: WebMLP
+class WebMLP(nn.Module):
+    """Compute what Qwen3MLP computes; w1 is the gate, w3 is up, w2 is down."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.w1 = nn.Linear(dim, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, dim, bias=False)
+        self.w3 = nn.Linear(dim, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ### BEGIN SOLUTION
+        return self.w2(silu(self.w1(x)) * self.w3(x))
+        ### INSTEAD
+        # return self.w2(silu(self.w1(x) * self.w3(x)))
+        ### END SOLUTION
+
+
+# %% exercise 4.5: fused
+def fused(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Compute what Qwen3MLP computes, with one product for both of its first matrices.
+
+    Shapes: x (..., E); gate_up (2I, E), the rows of gate_proj first; down (E, I) -> (..., E)
+    """
+    ### BEGIN SOLUTION
+    gate, up = (x @ gate_up.T).chunk(2, dim=-1)  # (..., I)
+    ### INSTEAD
+    # up, gate = (x @ gate_up.T).chunk(2, dim=-1)  # (..., I)
+    ### END SOLUTION
+    return (silu(gate) * up) @ down.T  # (..., E)

@@ -188,3 +188,16 @@ def count_parameters(config: Qwen3Config) -> tuple[int, int]:
     """
     # YOUR CODE HERE (about 20 lines)
     raise NotImplementedError("Exercise 6.4: count_parameters")
+
+
+# %% exercise 6.5: WebLayer
+class WebLayer(Qwen3DecoderLayer):
+    """Do what a dense Qwen3DecoderLayer does."""
+
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        x = hidden_states
+        x = self.input_layernorm(x)
+        x = x + self.self_attn(x, cos, sin, mask, cache)
+        x = self.post_attention_layernorm(x)
+        x = x + self.mlp(x)
+        return x, None

@@ -157,3 +157,15 @@ def generate(
     check_request(model, input_ids, attention_mask, max_new_tokens)
     # YOUR CODE HERE (about 18 lines)
     raise NotImplementedError("Exercise 7.3: generate")
+
+
+# %% exercise 7.4: web_top_p
+def web_top_p(logits: Tensor, top_p: float, generator: torch.Generator | None = None) -> Tensor:
+    """Draw from the fewest likeliest tokens whose probabilities reach top_p together.
+
+    Shapes: logits (B, V) -> (B,)
+    """
+    probs, token_ids = logits.softmax(-1).sort(-1, descending=True)
+    probs = probs.masked_fill(probs.cumsum(-1) > top_p, 0.0)  # (B, V)
+    rank = torch.multinomial(probs, 1, generator=generator)  # (B, 1)
+    return token_ids.gather(-1, rank).squeeze(-1)  # (B,)

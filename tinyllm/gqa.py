@@ -181,3 +181,22 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """
     # YOUR CODE HERE (about 8 lines)
     raise NotImplementedError("Exercise 3.6: masked_softmax")
+
+
+# %% exercise 3.7: WebAttention
+class WebAttention(Qwen3Attention):
+    """Attend as Qwen3Attention does, under a mask that is always given."""
+
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        B, T, _ = hidden_states.shape
+        q = self.q_proj(hidden_states).view(B, T, -1, self.head_dim).transpose(1, 2)
+        k = self.k_proj(hidden_states).view(B, T, -1, self.head_dim).transpose(1, 2)
+        v = self.v_proj(hidden_states).view(B, T, -1, self.head_dim).transpose(1, 2)
+        q, k = self.q_norm(q), self.k_norm(k)
+        q, k = apply_rotary_pos_emb(q, k, cos, sin)
+        if cache is not None:
+            k, v = cache.update(self.layer_idx, k, v)
+        k, v = (repeat_kv(t, q.size(1) // t.size(1)) for t in (k, v))
+        scores = (q @ k.mT).masked_fill(~mask, -torch.inf)
+        mixed = scores.softmax(-1) @ v
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))

@@ -342,3 +342,33 @@ class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
     def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         # YOUR CODE HERE (about 3 lines)
         raise NotImplementedError("Exercise 12.7: Qwen3NextSparseMoeBlock")
+
+
+# %% exercise 12.8: web_window
+def web_window(length: int, window: int) -> Tensor:
+    """Make the mask of sliding_window_mask for a text with nothing cached: (T, T)."""
+    key = torch.arange(length)
+    behind = key[:, None] - key  # (T, T)
+    return (behind >= 0) & (behind <= window)
+
+
+# %% exercise 12.9: web_step
+def web_step(
+    state: Tensor, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Take the step of gated_delta_step."""
+    error = value - torch.einsum("...pq,...p->...q", state, key)
+    state = state * g.exp()[..., None, None]
+    state = state + key[..., None] * (beta[..., None] * error)[..., None, :]
+    return torch.einsum("...pq,...p->...q", state, query), state
+
+
+# %% exercise 12.10: web_convolution
+def web_convolution(inputs: Tensor, weight: Tensor) -> Tensor:
+    """Mix each channel of the inputs with its last W tokens; no token sees a later one.
+
+    Shapes: inputs (B, C, T), weight (C, 1, W) -> (B, C, T)
+    """
+    width, channels = weight.size(-1), inputs.size(1)
+    inputs = nn.functional.pad(inputs, (width // 2, (width - 1) // 2))
+    return nn.functional.conv1d(inputs, weight, groups=channels)

@@ -424,3 +424,37 @@ def flash_attention_backward(
         IS_CAUSAL=is_causal, **blocks,
     )  # fmt: skip
     return query_grad, key_grad, value_grad
+
+
+# %% exercise 16.8: web_norm
+@triton.jit
+def web_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + lane, mask=lane < size, other=0.0)
+    out = x * tl.rsqrt(tl.sum(x * x, axis=0) / BLOCK + 1e-6)
+    tl.store(out_ptr + lane, out, mask=lane < size)
+
+
+def web_norm(x: Tensor) -> Tensor:
+    """Divide the numbers of one row by their root mean square: (size,) -> (size,)."""
+    out = torch.empty_like(x)
+    web_kernel[(1,)](x, out, len(x), BLOCK=triton.next_power_of_2(len(x)))
+    return out
+
+
+# %% exercise 16.9: web_rows
+@triton.jit
+def web_row_kernel(x_ptr, out_ptr, stride, size, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    begin = tl.program_id(0) * size
+    x = tl.load(x_ptr + begin + lane, mask=lane < size, other=0.0)
+    out = x * tl.rsqrt(tl.sum(x * x, axis=0) / size + 1e-6)
+    tl.store(out_ptr + tl.program_id(0) * size + lane, out, mask=lane < size)
+
+
+def web_rows(x: Tensor) -> Tensor:
+    """Divide every row by its root mean square: (rows, size) -> (rows, size)."""
+    out = torch.empty(x.shape)
+    block = triton.next_power_of_2(x.size(1))
+    web_row_kernel[(len(x),)](x, out, x.stride(0), x.size(1), BLOCK=block)
+    return out

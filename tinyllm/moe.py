@@ -63,6 +63,7 @@ def load_balancing_loss(
     router_logits: Tensor | Sequence[Tensor],
     top_k: int,
     attention_mask: Tensor | None = None,
+    pooled: bool = False,
 ) -> Tensor:
     """A penalty that makes the router spread its tokens.
 
@@ -71,8 +72,9 @@ def load_balancing_loss(
     load_x is the share of tokens that picked expert x, mean_prob_x the mean probability the
     router gave it. Even load scores top_k; every token on the same experts, up to X. (Below
     top_k is possible: load and probability then disagree. Low is not the same as even.)
-    Several layers are pooled: their tokens count as one long list, not layer by layer.
-    Tokens where attention_mask is 0 do not count.
+    The loss of several layers is the mean of their losses: an expert has nothing in common
+    with its namesake in another layer. With pooled, as `transformers` has it, their tokens
+    count as one long list instead. Tokens where attention_mask is 0 do not count.
 
     The gradient reaches router_logits through mean_prob only; load is a count.
 
@@ -82,7 +84,7 @@ def load_balancing_loss(
     Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
     """
     layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
-    # YOUR CODE HERE (about 9 lines)
+    # YOUR CODE HERE (about 13 lines)
     raise NotImplementedError("Exercise 5.3: load_balancing_loss")
 
 
@@ -101,3 +103,13 @@ def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
     """
     # YOUR CODE HERE (about 3 lines)
     raise NotImplementedError("Exercise 5.4: uses_experts")
+
+
+# %% exercise 5.5: web_route
+def web_route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tensor, Tensor]:
+    """Choose experts and weigh them as route does, in float32."""
+    best, chosen = router_logits.topk(top_k, dim=-1)
+    weights = best.softmax(dim=-1)
+    if norm_topk_prob:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights, chosen

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """Give every vector mean 0 and variance 1, then scale and shift it.
 
-        y = (x - mean) / sqrt(variance + eps) * weight + bias
-
-    Mean and variance are taken over the last axis; the variance divides by E, not E - 1.
+    Mean and variance are taken over the last axis; the variance divides by E, not E - 1. A
+    constant vector, whose variance is 0, gives the bias: eps is added to every variance.
 
     Shapes: x (..., E), weight (E,), bias (E,) -> (..., E)
     dtype:  statistics in float32, the result in the dtype of x; weight and bias may be in
@@ -33,10 +32,9 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
 class RMSNorm(nn.Module):
     """Divide every vector by its root mean square, then scale each feature.
 
-        y = x / sqrt(mean(x^2) + eps) * weight
-
-    No mean is subtracted and there is no bias: with weight 1 the result has root mean
-    square 1, so its Euclidean norm is sqrt(E).
+    eps is added to every mean square: a vector of zeros stays one. No mean is subtracted and
+    there is no bias: with weight 1 the result has root mean square 1, so its Euclidean norm is
+    sqrt(E).
 
     Shapes: hidden_states (..., E) -> (..., E); weight (E,), ones at the start
     State:  weight alone: another parameter or buffer would be missing from checkpoints
@@ -76,3 +74,18 @@ def residual(
     """
     # YOUR CODE HERE (about 9 lines)
     raise NotImplementedError("Exercise 1.3: residual")
+
+
+# %% exercise 1.4: WebRMSNorm
+class WebRMSNorm(nn.Module):
+    """Compute what RMSNorm computes, for vectors of every size."""
+
+    def __init__(self, dim: int, eps: float = 1e-6):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        rms = wide.pow(2).mean(-1, keepdim=True).sqrt()
+        return self.weight * (wide / (rms + self.eps)).to(x.dtype)

@@ -187,3 +187,27 @@ class LearnedPositions(nn.Module):
     def forward(self, hidden_states: Tensor, start: int = 0) -> Tensor:
         # YOUR CODE HERE (about 7 lines)
         raise NotImplementedError("Exercise 2.8: LearnedPositions")
+
+
+# %% exercise 2.9: web_model_rotary
+class WebRotary:
+    def __init__(self, dim: int, base: float = 10000.0):
+        self.inv_freq = base ** (-torch.arange(0, dim, 2) / dim)
+
+    def __call__(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        angles = position_ids[..., None] * self.inv_freq
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos(), angles.sin()
+
+
+def web_model_rotary(config: dict, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Make the tables of rope_cos_sin for the head_dim and the rope_theta of a config."""
+    rotary = WebRotary(config["head_dim"])
+    return rotary(position_ids)
+
+
+# %% exercise 2.10: web_rope
+def web_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate x by the tables of rope_cos_sin, in the layout of Qwen3."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return x * cos + torch.cat((-odd, even), dim=-1) * sin

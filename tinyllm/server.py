@@ -504,3 +504,24 @@ class TokenMask:
         """The state after one more token; None if it is not allowed."""
         # YOUR CODE HERE (about 8 lines)
         raise NotImplementedError("Exercise 15.6: TokenMask")
+
+
+# %% exercise 15.7: web_positions
+def web_positions(lengths: Sequence[int]) -> list[list[int]]:
+    """Number the tokens of each text of a batch that is padded on the left to one width."""
+    width = max(lengths)
+    return [list(range(width))[width - length :] for length in lengths]
+
+
+# %% exercise 15.8: web_draws
+def web_draws(readers: int, seed: int, new: int = 8) -> list[int]:
+    """Draw the tokens of the first of several readers, who asked with this seed.
+
+    They are those that the first reader gets alone.
+    """
+    draw, tokens = torch.Generator().manual_seed(seed), []
+    probs = torch.full((readers, 50), 1 / 50)
+    for _ in range(new):
+        rows = torch.multinomial(probs, 1, generator=draw)
+        tokens.append(int(rows[0]))
+    return tokens

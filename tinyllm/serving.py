@@ -417,3 +417,42 @@ def unpack_int4(packed: Tensor) -> Tensor:
     """
     # YOUR CODE HERE (about 2 lines)
     raise NotImplementedError("Exercise 10.6: pack_int4, unpack_int4")
+
+
+# %% exercise 10.7: web_attention
+def web_attention(scores: Tensor, values: Tensor, block: int = 2) -> Tensor:
+    """Compute scores.softmax(0) @ values, a block of scores at a time.
+
+    Shapes: scores (S,), values (S,) -> scalar
+    """
+    m, total, o = torch.tensor(-torch.inf), 0.0, 0.0
+    for s, v in zip(scores.split(block), values.split(block), strict=True):
+        new = torch.maximum(m, s.max())
+        weights = (s - new).exp()
+        total = total + weights.sum()
+        o = o * (m - new).exp() + (weights * v).sum()
+        m = new
+    return o / total
+
+
+# %% exercise 10.8: web_fake_quantize
+def web_fake_quantize(weight: Tensor, bits: int = 4) -> Tensor:
+    """Round every row to the numbers that `bits` bits can hold, and return them as floats.
+
+    Finite weights stay finite.
+    """
+    limit = 2 ** (bits - 1) - 1
+    scale = weight.abs().amax(dim=1, keepdim=True) / limit
+    return (weight / scale).round() * scale
+
+
+# %% exercise 10.9: web_outcome
+def web_outcome(q: Tensor, p: Tensor) -> Tensor:
+    """Compute how likely each token comes out of one draft: drawn from q, accepted or replaced.
+
+    With the rule of speculative decoding that is p, whatever q is.
+    """
+    accepted = q * (q / p).clamp(max=1)
+    left = (p - q).clamp(min=0)
+    left = left / left.sum() if left.any() else p
+    return accepted + (1 - accepted.sum()) * left

@@ -21,7 +21,7 @@ from labkit.author.translation.texts import with_docstrings
 from labkit.course import cells
 from labkit.course.lang import ENGLISH, language, ntr, tr
 from labkit.course.paths import NOTEBOOKS, SOLUTIONS
-from labkit.course.syllabus import LABS, Exercise, Lab, Prediction, Question
+from labkit.course.syllabus import KINDS, LABS, Exercise, Lab, Prediction, Question
 from labkit.learner import hints
 
 METADATA = {
@@ -33,8 +33,8 @@ MAP = """\
 from labkit.learner.figures.architecture import architecture
 
 architecture("{}")"""
-BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
-WORTH = re.compile(r"[\d.]+ points? · (?:core|stretch)[^*\n]*|practice, no points")
+BADGE = re.compile(r"\A(?:### (?:Exercise|Bug hunt)[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
+WORTH = re.compile(r"[\d.]+ points? · (?:core|stretch|bug hunt)[^*\n]*|practice, no points")
 ASKED = re.compile(r"\((?:[\d.]+ points?|not graded)\)(?=\n|$)")
 LAST = "summary"  # the id of a notebook's last text; below it stands "finish"
 
@@ -121,7 +121,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
     """Its text with heading and badge, its answer cell and its check cell."""
     block, name = reference_block(lab, exercise), f"about-{exercise.slug}"
     place = lab.exercises.index(exercise)
-    later = [f"about-{other.slug}" for other in lab.exercises[place + 1 :]]
+    later = [f"about-{e.slug}" for e in lab.exercises[place + 1 :] if not e.hunt]
     above = (exercise.answer_cell, exercise.check_cell, *later, LAST)
     about = owned(notebook, name, new_markdown_cell, above=above)
     about.source = with_badge(about.source, exercise, block)
@@ -206,7 +206,8 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
 def worth(exercise: Exercise) -> str:
     if not exercise.points:
         return tr("practice, no points")
-    kind = tr("core") if exercise.core else tr("stretch: counts, but nothing later needs it")
+    more = tr("stretch: counts, but nothing later needs it")
+    kind = more if exercise.kind == KINDS[1] else tr(exercise.kind)
     points = f"{exercise.points:g}"
     points = ntr("{amount} point", "{amount} points", exercise.points, amount=points)
     return f"{points} · {kind}"

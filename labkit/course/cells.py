@@ -32,6 +32,9 @@ REGION = re.compile(
     r"(?P<body>.*?)^[ \t]*### END SOLUTION[ \t]*\n?",
     re.MULTILINE | re.DOTALL,
 )
+# Of a bug hunt, in a solution: the lines with the bug, with which the learner begins
+INSTEAD = re.compile(r"^[ \t]*### INSTEAD\n((?:[ \t]*# [^\n]*\n)+)", re.MULTILINE)
+COMMENT = re.compile(r"^([ \t]*)# ", re.MULTILINE)
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
 EMPTY_ANSWER = "YOUR ANSWER HERE"  # of a written question
@@ -229,9 +232,12 @@ def directive(exercise: Exercise) -> str:
 
 
 def stub(text: str, exercise: Exercise) -> str:
-    """`text` with every solution region replaced by an error that names the exercise."""
+    """`text` with every solution region replaced by an error that names the exercise; in a
+    bug hunt by the lines with the bug."""
 
     def replaced(region: re.Match[str]) -> str:
+        if bug := INSTEAD.search(region["body"]):
+            return COMMENT.sub(r"\1", bug[1])
         indent, lines = region["indent"], solution_lines(region[0])
         about = f"{TODO} (about {lines} line{'s' if lines > 1 else ''})"
         error = f'raise NotImplementedError("Exercise {exercise.id}: {exercise.title}")'
@@ -242,8 +248,8 @@ def stub(text: str, exercise: Exercise) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without the solution marks."""
-    return MARK.sub("", text)
+    """`text` without the solution marks, and without the bug of a hunt."""
+    return MARK.sub("", INSTEAD.sub("", text))
 
 
 @lru_cache(CACHED)
@@ -277,12 +283,12 @@ def is_empty(cell: str | None, stub: str | None) -> bool:
     """
     if cell is None or not plain(cell).strip():
         return True
-    return RAISE in cell and fingerprint(cell) == stub  # most need not be read as Python
+    return stub is not None and fingerprint(cell) == stub
 
 
 def solution_lines(text: str) -> int:
     """The number of lines that the reference needs, which the badge shows."""
-    bodies = (region["body"] for region in REGION.finditer(text))
+    bodies = (INSTEAD.sub("", region["body"]) for region in REGION.finditer(text))
     return sum(bool(line.strip()) for body in bodies for line in body.splitlines())
 
 

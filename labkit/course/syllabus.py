@@ -14,13 +14,15 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+KINDS = (said("core"), said("stretch"), said("bug hunt"))  # of exercises
+HUNT = {"points": 1, "minutes": 5, "core": False, "hunt": True}  # no later lab needs it
 ANY_LAB = (
     *("transformers", "torch.ops"),
     "matplotlib",  # needs a folder to write to, which grading has not
@@ -29,13 +31,17 @@ ANY_LAB = (
 
 @dataclass(frozen=True)
 class Exercise:
-    """One graded cell: the learner defines `symbols` (joined, they are its title)."""
+    """One graded cell: the learner defines `symbols` (joined, they are its title).
+
+    hunt    the cell holds code with one thing wrong, which the learner repairs
+    """
 
     id: str
     symbols: tuple[str, ...]
     points: float
     minutes: int
     core: bool = True
+    hunt: bool = False
 
     @property
     def title(self) -> str:
@@ -44,7 +50,13 @@ class Exercise:
     @property
     def heading(self) -> str:
         """The first words of a report."""
+        if self.hunt:
+            return tr("Bug hunt {id}  {title}", id=self.id, title=self.title)
         return tr("Exercise {id}  {title}", id=self.id, title=self.title)
+
+    @property
+    def kind(self) -> str:
+        return KINDS[2] if self.hunt else KINDS[0] if self.core else KINDS[1]
 
     @property
     def slug(self) -> str:
@@ -158,7 +170,10 @@ def _read(path: Path) -> Lab:
         fields["title"],
         tuple(
             Exercise(**{**each, "symbols": tuple(each["symbols"])})
-            for each in fields.get("exercises", ())
+            for each in (
+                *fields.get("exercises", ()),
+                *(HUNT | hunt for hunt in fields.get("hunts", ())),
+            )
         ),
         tuple(Question(**each) for each in fields.get("questions", ())),
         (*fields.get("banned", ()), *spellings(fields.get("banned_functions", ()))),

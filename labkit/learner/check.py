@@ -104,7 +104,7 @@ def _checked(
 ) -> tuple[Report, float]:
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
-    if workspace.is_empty(exercise, block):
+    if workspace.is_empty(exercise, block) and not (exercise.hunt and block):
         where = workspace.short_path(workspace.module_path(lab))
         look = tr("{where} has no code for this exercise yet", where=where)
         do = tr(
@@ -210,7 +210,9 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
 def next_step(lab: Lab, exercise: Exercise) -> str:
     """What comes after a passed exercise."""
     place = [e.id for e in lab.exercises].index(exercise.id)
-    rest = lab.exercises[place + 1 :]
+    rest = [each for each in lab.exercises[place + 1 :] if not each.hunt]
+    if exercise.hunt:
+        return tr("read on")
     if not exercise.points:
         return tr("read on; this was practice")
     if not rest:

@@ -17,6 +17,7 @@ from labkit.course.lang import tr
 from labkit.course.lang.layout import pad
 from labkit.course.report import WIDTH, Report, Status
 from labkit.course.syllabus import (
+    KINDS,
     LABS,
     NOTEBOOKS,
     Exercise,
@@ -59,21 +60,20 @@ def status() -> None:
             f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", minutes, points, state
         )
         for exercise, status, _ in found:
-            kind = tr("core") if exercise.core else tr("stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points:g}"
             is_typed = status is Status.NOT_STARTED and exercise.id in typed
             text = tr("typed, not run") if is_typed else tr(status.value)
             state = Text(text, COLOURS.get(status, ""))
-            table.add_row(exercise.id, exercise.title, kind, *numbers, state)
+            table.add_row(exercise.id, exercise.title, tr(exercise.kind), *numbers, state)
             if status is Status.NOT_CHECKED:
                 unchecked.append(exercise.id)
         table.add_section()
         every += found if lab in LABS else []
     console.print(table)
-    for kind, core in (("core", True), ("stretch", False)):
-        points, passed = _in_all([each for each in every if each[0].core is core])
+    for kind in KINDS:
+        points, passed = _in_all([each for each in every if each[0].kind == kind])
         console.print(
-            pad(tr(kind), 8) + tr("{passed}, {points} points", passed=passed, points=points),
+            pad(tr(kind), 9) + tr("{passed}, {points} points", passed=passed, points=points),
             highlight=False,
         )
     asked = sum(question.points for lab in LABS for question in lab.questions)

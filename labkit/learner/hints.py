@@ -12,6 +12,12 @@ from labkit.course.syllabus import Exercise, Lab, UnknownName
 from labkit.learner import record
 
 RUNGS = (said("idea"), said("shape and API"), said("near-code"))
+OF_A_HUNT = said(
+    "Find an input for which it is wrong: an author's tests leave out zeros, settings that are "
+    "not the default, parts of unequal length. Then go through the code with this input, line "
+    "by line, and compare each value with what the docstring asks for. The folded text below "
+    "the hunt in the notebook tells which line it is."
+)
 HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
 
 
@@ -30,7 +36,9 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def rungs(lab: Lab, exercise: Exercise) -> list[str]:
-    """The texts of the three rungs."""
+    """The texts of the three rungs; a bug hunt has one."""
+    if exercise.hunt:
+        return [OF_A_HUNT]
     path = SOLUTIONS / "hints" / f"{lab.module}.md"
     found = sections(path.read_text("utf-8"))[exercise.id]
     return [found[name] for name in RUNGS]
@@ -39,12 +47,16 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
 def hints_shown(exercise: Exercise) -> int:
     """The rung that the learner has seen last, 0 before the first."""
     rung = record.remembered(record.HINTS).get(exercise.id)
-    return rung if rung in range(len(RUNGS) + 1) else 0
+    return rung if rung in range(last_rung(exercise) + 1) else 0
+
+
+def last_rung(exercise: Exercise) -> int:
+    return 1 if exercise.hunt else len(RUNGS)
 
 
 def climb(exercise: Exercise, rung: int | None) -> int:
     """The rung that comes next, or the one that is asked for; it is remembered."""
-    rung = rung or min(hints_shown(exercise) + 1, len(RUNGS))
+    rung = rung or min(hints_shown(exercise) + 1, last_rung(exercise))
     if rung != hints_shown(exercise):
         record.remember(record.HINTS, exercise.id, rung)
     return rung
@@ -60,7 +72,7 @@ def hint_report(
 
     Errors: UnknownName for a rung that does not exist
     """
-    last = len(RUNGS)
+    last = last_rung(exercise)
     if rung is not None and rung not in range(1, last + 1):
         raise UnknownName(
             tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
@@ -79,7 +91,7 @@ def hint_report(
 
 def next_help(lab: Lab, exercise: Exercise, ask: str, ask_answer: str) -> str:
     """What a learner who is stuck can do now: the next rung, after the last one the answer."""
-    rung, last = hints_shown(exercise) + 1, len(RUNGS)
+    rung, last = hints_shown(exercise) + 1, last_rung(exercise)
     if rung <= last:
         return tr("{ask} shows rung {rung} of {count}", ask=ask, rung=rung, count=last)
     if is_open(lab):
@@ -111,7 +123,7 @@ def solution_text(lab: Lab, exercise: Exercise, ask: str) -> str:
     """
     if not is_open(lab):
         raise LookupError(explain_lock(lab))
-    if hints_shown(exercise) < len(RUNGS) and not record.has_passed(lab, exercise):
+    if hints_shown(exercise) < last_rung(exercise) and not record.has_passed(lab, exercise):
         rung = next_help(lab, exercise, ask, "")
         raise LookupError(tr("the answer comes after the last rung; {rung}", rung=rung))
     block = cells.block(sealed.read_source(SOLUTIONS / f"{lab.module}.py"), exercise.id)

@@ -66,7 +66,7 @@ def report_on(mistake: Mistake) -> Report:
     """The report of check() in a package that is finished except for this mistake."""
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
-    ask, last = f'hint("{exercise.id}")', len(hints.RUNGS)
+    ask, last = f'hint("{exercise.id}")', hints.last_rung(exercise)
     hint = tr("{ask} shows rung {rung} of {count}", ask=ask, rung=1, count=last)
     with workspace.override_source(lab, module):
         report, _ = check_exercise(lab, exercise, hint)

@@ -318,3 +318,12 @@ def count_parameters(config: Qwen3Config) -> tuple[int, int]:
         return total + size + (words if config.tie_word_embeddings else 2 * words)
 
     return model(config.num_experts), model(config.num_experts_per_tok)
+
+
+# %% exercise 6.5: with names for the normed
+class WebLayer(Qwen3DecoderLayer):
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        normed = self.input_layernorm(hidden_states)
+        middle = hidden_states + self.self_attn(normed, cos, sin, mask, cache)
+        normed = self.post_attention_layernorm(middle)
+        return middle + self.mlp(normed), None

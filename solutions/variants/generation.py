@@ -314,3 +314,8 @@ def generate(model, input_ids, attention_mask=None, max_new_tokens=100, temperat
         if bool(finished.all()):
             break
     return output
+
+
+# %% exercise 7.4: sample_next_token itself
+def web_top_p(logits, top_p, generator=None):
+    return sample_next_token(logits, top_p=top_p, generator=generator)

@@ -338,3 +338,9 @@ def masked_softmax(scores, mask):
     blind = torch.logical_not(allowed).all(-1, keepdim=True)
     weights = torch.where(allowed | blind, scores, float("-inf")).softmax(-1)
     return weights.masked_fill(blind, 0)
+
+
+# %% exercise 3.7: the parent's
+class WebAttention(Qwen3Attention):
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        return super().forward(hidden_states, cos, sin, mask, cache)

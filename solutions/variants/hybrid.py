@@ -629,3 +629,21 @@ class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
         out, logits = Qwen3MoeSparseMoeBlock.forward(self, hidden_states)
         how_much = nn.functional.sigmoid(self.shared_expert_gate(hidden_states))
         return torch.add(out, torch.mul(self.shared_expert(hidden_states), how_much)), logits
+
+
+# %% exercise 12.8: triangles
+def web_window(length, window):
+    seen = torch.ones(length, length, dtype=torch.bool).tril()
+    return seen.triu(1 - window)
+
+
+# %% exercise 12.9: gated_delta_step itself
+def web_step(state, query, key, value, g, beta):
+    return gated_delta_step(state, query, key, value, g, beta)
+
+
+# %% exercise 12.10: cut off behind
+def web_convolution(inputs, weight):
+    width, length = weight.size(-1), inputs.size(-1)
+    mixed = nn.functional.conv1d(inputs, weight, padding=width - 1, groups=inputs.size(1))
+    return mixed[..., :length]

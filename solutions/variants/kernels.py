@@ -1327,3 +1327,35 @@ def flash_attention_backward(
         q, k, v, g, delta, m, z, dk, dv, *shared, *blocks
     )
     return dq, dk, dv
+
+
+# %% exercise 16.8: a sum that is divided first
+@triton.jit
+def web_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + lane, mask=lane < size, other=0.0)
+    out = x / tl.sqrt(tl.sum(x * x / size, axis=0) + 1e-6)
+    tl.store(out_ptr + lane, out, mask=lane < size)
+
+
+def web_norm(x):
+    out = torch.empty_like(x)
+    web_kernel[(1,)](x, out, len(x), BLOCK=triton.next_power_of_2(len(x)))
+    return out
+
+
+# %% exercise 16.9: a copy without gaps
+@triton.jit
+def web_row_kernel(x_ptr, out_ptr, stride, size, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    begin = tl.program_id(0) * size
+    x = tl.load(x_ptr + begin + lane, mask=lane < size, other=0.0)
+    out = x * tl.rsqrt(tl.sum(x * x, axis=0) / size + 1e-6)
+    tl.store(out_ptr + begin + lane, out, mask=lane < size)
+
+
+def web_rows(x):
+    x, out = x.contiguous(), torch.empty(x.shape)
+    block = triton.next_power_of_2(x.size(1))
+    web_row_kernel[(len(x),)](x, out, x.stride(0), x.size(1), BLOCK=block)
+    return out

@@ -245,8 +245,11 @@ class Qwen3MoeSparseMoeBlock(nn.Module):
 
 
 # %% exercise 5.3: one-hot per slot, as in transformers
-def load_balancing_loss(router_logits, top_k, attention_mask=None):
+def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False):
     if isinstance(router_logits, (list, tuple)):
+        if not pooled:
+            each = [load_balancing_loss(x, top_k, attention_mask) for x in router_logits]
+            return sum(each) / len(each)
         router_logits = torch.cat(list(router_logits), dim=0)
     num_experts = router_logits.shape[-1]
     weights = F.softmax(router_logits.float(), dim=-1)
@@ -263,24 +266,30 @@ def load_balancing_loss(router_logits, top_k, attention_mask=None):
 
 
 # %% exercise 5.3: only the rows that count, and bincount
-def load_balancing_loss(router_logits, top_k, attention_mask=None):
+def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False):
     layers = [router_logits] if torch.is_tensor(router_logits) else router_logits
     if attention_mask is not None:
         keep = attention_mask.reshape(-1).bool()
         layers = [layer[keep] for layer in layers]
-    pooled = torch.cat(tuple(layers))
-    count, experts = pooled.shape
-    chosen = pooled.topk(top_k).indices
-    load = torch.bincount(chosen.flatten(), minlength=experts) / count
-    probs = pooled.softmax(dim=-1, dtype=torch.float32)
-    return experts * torch.dot(load, probs.mean(0))
+
+    def of_one(logits):
+        count, experts = logits.shape
+        chosen = logits.topk(top_k).indices
+        load = torch.bincount(chosen.flatten(), minlength=experts) / count
+        probs = logits.softmax(dim=-1, dtype=torch.float32)
+        return experts * torch.dot(load, probs.mean(0))
+
+    if pooled:
+        return of_one(torch.cat(tuple(layers)))
+    return torch.stack([of_one(layer) for layer in layers]).mean()
 
 
 # %% exercise 5.3: loops
-def load_balancing_loss(router_logits, top_k, attention_mask=None):
+def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False):
     layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
-    load, total, count = 0, 0, 0
+    sums = []
     for layer in layers:
+        load, total, count = 0, 0, 0
         keep = [1] * len(layer) if attention_mask is None else attention_mask.flatten().tolist()
         for row, counts in zip(layer, keep, strict=True):
             if counts:
@@ -288,31 +297,40 @@ def load_balancing_loss(router_logits, top_k, attention_mask=None):
                 picks = torch.zeros(len(row))
                 picks[probs.topk(top_k)[1]] = 1
                 load, total, count = load + picks, total + probs, count + 1
-    return len(load) * ((load / count) * (total / count)).sum()
+        sums.append((load, total, count))
+    if pooled:
+        sums = [tuple(map(sum, zip(*sums, strict=True)))]
+    return sum(len(f) * ((f / n) * (p / n)).sum() for f, p, n in sums) / len(sums)
 
 
 # %% exercise 5.3: einsum in float64
-def load_balancing_loss(router_logits, top_k, attention_mask=None):
+def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False):
     layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
     probs = torch.stack(list(layers)).double().softmax(-1)  # (layers, N, X)
     picks = torch.zeros_like(probs).scatter_(-1, probs.topk(top_k, -1).indices, 1.0)
     counts = torch.ones(probs.shape[1]).double()
     if attention_mask is not None:
         counts = attention_mask.reshape(-1).double()
-    share = counts / (counts.sum() * len(layers))
-    load, mean_prob = (torch.einsum("lnx,n->x", t, share) for t in (picks, probs))
-    return (probs.shape[-1] * load @ mean_prob).float()
+    share = counts / counts.sum()
+    load, mean_prob = (torch.einsum("lnx,n->lx", t, share) for t in (picks, probs))
+    if pooled:
+        load, mean_prob = load.mean(0, keepdim=True), mean_prob.mean(0, keepdim=True)
+    return (probs.shape[-1] * (load * mean_prob).sum(-1).mean()).float()
 
 
 # %% exercise 5.3: softmax and means in the dtype of the logits, counts by scatter
-def load_balancing_loss(router_logits, top_k, attention_mask=None):
+def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False):
     layers = (router_logits,) if isinstance(router_logits, Tensor) else router_logits
-    probs = torch.cat(list(layers)).softmax(dim=-1)
-    picks = torch.zeros(probs.shape).scatter(1, probs.topk(top_k, dim=-1).indices, 1.0)
-    if attention_mask is not None:
-        keep = attention_mask.reshape(-1).repeat(len(layers)) > 0
-        probs, picks = probs[keep], picks[keep]
-    return probs.size(-1) * (picks.mean(dim=0) * probs.mean(dim=0)).sum()
+    mean = 0
+    for logits in (torch.cat(list(layers)),) if pooled else layers:
+        probs = logits.softmax(dim=-1)
+        picks = torch.zeros(probs.shape).scatter(1, probs.topk(top_k, dim=-1).indices, 1.0)
+        if attention_mask is not None:
+            keep = attention_mask.reshape(-1).repeat(len(logits) // attention_mask.numel()) > 0
+            probs, picks = probs[keep], picks[keep]
+        loss = probs.size(-1) * (picks.mean(dim=0) * probs.mean(dim=0)).sum()
+        mean = mean + loss / (1 if pooled else len(layers))
+    return mean
 
 
 # %% exercise 5.4: one condition, as in transformers
@@ -334,3 +352,11 @@ def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
     turn = layer_idx % config.decoder_sparse_step == config.decoder_sparse_step - 1
     allowed = config.mlp_only_layers.count(layer_idx) == 0
     return bool(turn * allowed * config.num_experts)
+
+
+# %% exercise 5.5: gathered, and divided only if asked
+def web_route(router_logits, top_k, norm_topk_prob):
+    chosen = router_logits.topk(top_k).indices
+    if norm_topk_prob:
+        return router_logits.gather(-1, chosen).softmax(-1), chosen
+    return router_logits.softmax(-1).gather(-1, chosen), chosen

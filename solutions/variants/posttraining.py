@@ -499,3 +499,36 @@ def dpo_loss(log_probs, ref_log_probs, mask, beta=0.1):
     margin = beta * (preferred - rejected)
     right = torch.ones_like(margin)
     return nn.functional.binary_cross_entropy_with_logits(margin, right), margin
+
+
+# %% exercise 11.6: the other one
+class WebLoRA(nn.Module):
+    def __init__(self, base_layer, r=4):
+        super().__init__()
+        self.base_layer = base_layer.requires_grad_(False)
+        self.lora_A = nn.Parameter(torch.zeros(r, base_layer.in_features))
+        self.lora_B = nn.Parameter(torch.randn(base_layer.out_features, r))
+
+    def forward(self, x):
+        return self.base_layer(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+# %% exercise 11.7: before the loop
+@torch.enable_grad()
+def ratios(scores, ids, updates=4):
+    old, cut = token_log_probs(scores, ids).detach(), []
+    for _ in range(updates):
+        scores = scores.detach().requires_grad_()
+        log_probs = token_log_probs(scores, ids)
+        ratio = (log_probs - old).exp()
+        cut.append(((ratio - 1).abs() > 0.2).float().mean().item())
+        loss = policy_loss(log_probs, old, torch.ones(1), torch.ones_like(log_probs))
+        scores = scores - 3 * torch.autograd.grad(loss, scores)[0]
+    return cut
+
+
+# %% exercise 11.8: token_log_probs
+def web_loss(logits, old, ids, start, advantages, temperature):
+    new = token_log_probs(logits, ids, temperature)
+    gain = (new - old).exp() * advantages[:, None]
+    return -gain[:, start - 1 :].mean()

@@ -184,3 +184,28 @@ def residual(x, sublayer, norm, placement="pre", alpha=1.0):
     kept = alpha * x if placement == "deepnorm" else x
     out = kept + update
     return norm(out) if placement in ("post", "deepnorm") else out
+
+
+# %% exercise 1.4: rsqrt
+class WebRMSNorm(RMSNorm):
+    def __init__(self, dim, eps=1e-6):
+        super().__init__(dim, eps)
+
+    def forward(self, x):
+        return super().forward(x)
+
+
+# %% exercise 1.4: a root of two sizes
+class WebRMSNorm(nn.Module):
+    def __init__(self, dim, eps=1e-6):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        wide = x.float()
+        rms = torch.hypot(
+            wide.norm(dim=-1, keepdim=True) / wide.shape[-1] ** 0.5,
+            torch.tensor(self.eps) ** 0.5,
+        )
+        return self.weight * (wide / rms).to(x.dtype)

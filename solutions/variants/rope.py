@@ -412,3 +412,13 @@ class LearnedPositions(nn.Module):
             start : start + hidden_states.size(-2)
         ]
         return hidden_states + ones @ self.wpe.weight
+
+
+# %% exercise 2.9: rope_cos_sin itself
+def web_model_rotary(config, position_ids):
+    return rope_cos_sin(position_ids, config["head_dim"], config["rope_theta"])
+
+
+# %% exercise 2.10: rotate_half
+def web_rope(x, cos, sin):
+    return x * cos + rotate_half(x) * sin

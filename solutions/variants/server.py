@@ -775,3 +775,18 @@ class TokenMask:
             raise ValueError("this token may not come here")
         if token not in self.eos_token_id:
             self.state = self._after(self.vocabulary[token])
+
+
+# %% exercise 15.7: the columns less the padding
+def web_positions(lengths):
+    width = max(lengths)
+    return [[column - (width - n) for column in range(width - n, width)] for n in lengths]
+
+
+# %% exercise 15.8: a generator per reader
+def web_draws(readers, seed, new=8):
+    draws, mine = [torch.Generator().manual_seed(seed + i) for i in range(readers)], []
+    for _ in range(new):
+        rows = [torch.multinomial(torch.full((50,), 1 / 50), 1, generator=d) for d in draws]
+        mine.append(int(rows[0]))
+    return mine

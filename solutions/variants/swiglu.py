@@ -260,3 +260,22 @@ class FeedForward(nn.Module):
 
     def _gelu(self, x):
         return x / 2 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+# %% exercise 4.4: your own silu
+class WebMLP(nn.Module):
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.w1, self.w3 = (nn.Linear(dim, hidden, bias=False) for _ in range(2))
+        self.w2 = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x):
+        gate = self.w1(x)
+        return self.w2(gate * gate.sigmoid() * self.w3(x))
+
+
+# %% exercise 4.5: slices
+def fused(x, gate_up, down):
+    both = x @ gate_up.T
+    half = both.size(-1) // 2
+    return (both[..., half:] * silu(both[..., :half])) @ down.T

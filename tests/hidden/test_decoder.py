@@ -158,3 +158,4 @@ def test_count_random(rng):
 test_count_published = again(
     visible.test_count_published, points=2, name=[*visible.PUBLISHED][1:]
 )
+test_web_layer = check("6.5", batch=[1, 3])(visible.test_web_layer)

@@ -147,3 +147,6 @@ def test_generate_both_alike(rng):
     call = generate_call(rng, 3, 5, 5, **settings)
     again = {**call.steps[0][1], "use_cache": False}
     return repeated(call.then("", **again))
+
+
+test_web_top_p = check("7.4", sure=[0.92, 0.99])(visible.test_web_top_p)

@@ -200,3 +200,4 @@ test_softmax_high_scores = check("3.6", points=0.5, shape=(2, 3, 5, 6),
 test_softmax_positions = check("3.6", shape=WIDE)(visible.test_softmax_positions)
 test_softmax_gradients = check("3.6", shape=(1, 2, 5, 5), low=[None,
     *LOW])(visible.test_softmax_gradients)  # fmt: skip
+test_web_attention = check("3.7", heads=[4, 8])(visible.test_web_attention)

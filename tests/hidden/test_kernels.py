@@ -117,3 +117,5 @@ TURN = (1, 2, 1, 8, 11, 2)
 test_backward_skips = check("16.7", points=2, view=backward_loads(TURN), shape=TURN)(
     visible.test_backward_skips
 )
+test_web_norm = check("16.8", size=[5, 11])(visible.test_web_norm)
+test_web_rows = check("16.9", gap=[1, 6])(visible.test_web_rows)

@@ -179,7 +179,7 @@ def test_loss_collapse(rng, top_k):
 test_loss_below = check("5.3", tokens=[5])(visible.test_loss_below)
 test_loss_every_expert = check("5.3", "top_k is the number of experts",
     top_k=5)(some_balance_call)  # fmt: skip
-test_loss_layers = check("5.3", "{layers} layers are pooled", points=2, layers=[2,
+test_loss_layers = check("5.3", "the mean over {layers} layers", points=2, layers=[2,
     4])(some_balance_call)  # fmt: skip
 
 
@@ -207,6 +207,7 @@ def test_loss_layers_and_mask(rng):
     return balance_call(logits, 2, attention_mask=random_mask(rng, 2, 5))
 
 
+test_loss_pooled = check("5.3", points=1.5, layers=[2])(visible.test_loss_pooled)
 test_loss_mask_of_ones = check(
     "5.3", "a mask without padding changes nothing", attention_mask=torch.ones(2, 4).long()
 )(some_balance_call)
@@ -267,3 +268,4 @@ test_layers_last = check("5.4", "the step is as large as the number of layers", 
 test_layers_positions = check("5.4", "arguments by position: config, layer_idx", points=0.5)(
     lambda rng: layers_call(6, 2, some_layers(rng, 3), by_position=True)
 )
+test_web_route = check("5.5", top_k=[1, 3], shape=(4, 7))(visible.test_web_route)

@@ -132,3 +132,6 @@ test_dpo_masked = check("11.5", tolerance=1e-3, lengths=[(4, 2), (6, 1, 2, 6)])(
     visible.test_dpo_masked
 )
 test_dpo_gradients = check("11.5", lengths=[(4, 2), (1, 6, 2, 3)])(visible.test_dpo_gradients)
+test_web_lora = check("11.6", size=[4, 9])(visible.test_web_lora)
+test_web_ratios = check("11.7", updates=[3, 5], length=8)(visible.test_web_ratios)
+test_web_loss = check("11.8", start=[2, 4], temperature=1.5)(visible.test_web_loss)

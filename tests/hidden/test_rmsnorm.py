@@ -73,3 +73,6 @@ def test_defaults(rng, left_out):
     call = residual_call(rng, "deepnorm" if left_out == "alpha" else "pre", (2, 5, 10))
     del call.steps[0][1][left_out]
     return call
+
+
+test_web_norm = check("1.4", eps=[1e-5, 0.1], shape=(3, 16))(visible.test_web_norm)

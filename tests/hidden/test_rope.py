@@ -196,3 +196,5 @@ test_learned_positions_gradients = check(
     "2.8", "gradients of the embeddings and the table", points=0.5, start=3, new=4, batch=3,
     grad=True,
 )(learned_call)  # fmt: skip
+test_web_base = check("2.9", theta=[1e6, 30.0], size=6)(visible.test_web_base)
+test_web_rope = check("2.10", size=[6, 12])(visible.test_web_rope)

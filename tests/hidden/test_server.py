@@ -213,3 +213,7 @@ def test_mask_drawn(rng, states, size):
         walk += [f"?{text}"] if after < 0 else [text, 0, -1]
         state = state if after < 0 else after
     return visible.mask_call(rng, arrows, range(0, states, 2), texts, walk, size=size)
+
+
+test_web_positions = check("15.7", count=[4, 5])(visible.test_web_positions)
+test_web_draws = check("15.8", others=[1, 6])(visible.test_web_draws)

@@ -138,3 +138,6 @@ test_pack_refused = check("10.6")(visible.test_pack_refused)
 test_pack_strided = check("10.6", STRIDED)(
     strided(lambda rng: visible.Call("pack_int4", quantized=visible.four_bits(rng)))
 )
+test_web_attention = check("10.7", length=[6, 9])(visible.test_web_attention)
+test_web_zeros = check("10.8", bits=[3, 8])(visible.test_web_zeros)
+test_web_outcome = check("10.9", size=[5, 8])(visible.test_web_outcome)

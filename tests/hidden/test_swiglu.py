@@ -110,3 +110,5 @@ def test_kind_extremes(rng, kind):
 test_kind_strided = check("4.3")(visible.test_kind_strided)
 test_kind_unknown = check("4.3", points=0.5, unknown=["tanh", "SwiGLU",
     "glu"])(visible.test_kind_unknown)  # fmt: skip
+test_web_mlp = check("4.4", size=[4, 7])(visible.test_web_mlp)
+test_fused = check("4.5", size=[4, 7])(visible.test_fused)

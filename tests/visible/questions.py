@@ -52,3 +52,14 @@ def exact_numbers(outcomes):
         Outcome([exact(value) for value in o.values], failure=o.failure, changed=o.changed)
         for o in outcomes
     ]
+
+
+def hunted(symbol, builder):
+    """A builder of the same calls, of the symbol of a bug hunt."""
+
+    def build(rng, **values):
+        call = builder(rng, **values)
+        call.symbol = symbol
+        return call
+
+    return build

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import torch
-from visible.questions import PADDED, in_eval_mode, mask_of
+from visible.questions import PADDED, hunted, in_eval_mode, mask_of
 from visible.test_gqa import causal, one_query
 
 from labkit.checks.declared import Call, Given, New, Outcome, check, rows
@@ -399,3 +399,9 @@ def test_count_published(rng, name):
     fields |= {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
     fields |= {"vocab_size": 151936, "head_dim": 128, "moe_intermediate_size": 768}
     return count_call(rng, **fields | more)
+
+
+@check("6.5")
+def test_web_layer(rng, batch=2):
+    """the values of a dense layer"""
+    return hunted("WebLayer", layer_call)(rng, batch=batch)

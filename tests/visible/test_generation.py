@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 
 import torch
+from visible.questions import hunted
 
 from labkit.checks.declared import Call, Given, Outcome, check, rows
 from labkit.sandbox.inside.call import tensors_in
@@ -419,3 +420,12 @@ def test_generate_refused(rng):
     call = generate_call(rng, new=1)
     mask = torch.tensor([[1, 1, 1, 0]])
     return call.then("", **{**call.steps[0][1], "attention_mask": mask})
+
+
+@check("7.4", "which tokens are ever drawn", view=forgive_changes)
+def test_web_top_p(rng, sure=0.95):
+    for probs, top_p in (
+        ((0.4, 0.3, 0.2, 0.1), 0.6),
+        ((sure, (1 - sure) / 2, (1 - sure) / 2), 0.9),
+    ):
+        yield hunted("web_top_p", drawn_call)(rng, probs=probs, top_p=top_p)

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import torch
+from visible.questions import hunted
 
 from labkit.checks.declared import Call, Given, New, check
 
@@ -430,3 +431,9 @@ test_softmax_gradients = check(
     "3.6", "gradients, one query blind; what hides: {low} (None: False in a bool mask)",
     mask=one_blind, low=[None, -torch.inf], favors=True, grad=True,
 )(softmax_call)  # fmt: skip
+
+
+@check("3.7")
+def test_web_attention(rng, heads=6, **options):
+    """the values of Qwen3Attention, under a causal mask"""
+    return hunted("WebAttention", qwen3_call)(rng, heads=heads, **options)

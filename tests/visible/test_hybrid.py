@@ -3,7 +3,7 @@
 from functools import partial
 
 import torch
-from visible.questions import PADDED, exact_numbers, in_eval_mode, mask_of, thirds
+from visible.questions import PADDED, exact_numbers, hunted, in_eval_mode, mask_of, thirds
 from visible.test_gqa import FAR_APART, each_text, module_call, one_query
 from visible.test_moe import fresh
 from visible.test_moe import state as moe_state
@@ -466,3 +466,24 @@ test_shared_half = check(
 test_shared_gradients = check("12.7", "gradients of input and parameters", grad=True)(
     shared_call
 )
+
+
+@check("12.8", more=3)
+def test_web_window(rng, more):
+    """a text shorter than the window, and one that is {more} tokens longer"""
+    window = int(rng.integers(3, 9))
+    for length in (window - 1, window + more):
+        yield Call("web_window", length=length, window=window)
+
+
+@check("12.9")
+def test_web_step(rng, lead=(2, 3)):
+    """the output and the state of gated_delta_step"""
+    return hunted("web_step", step_call)(rng, lead=lead)
+
+
+@check("12.10", width=4)
+def test_web_convolution(rng, width):
+    """{width} weights per channel"""
+    inputs = {"inputs": rng.normal(2, 3, 7), "weight": rng.normal(3, 1, width)}
+    return Call("web_convolution", **inputs)

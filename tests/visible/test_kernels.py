@@ -358,3 +358,15 @@ SEEN = (1, 1, 1, 8, 8, 2)
 def test_backward_skips(rng, shape=SEEN):
     """blocks that hold nothing to attend to are not loaded, and no table of scores is stored"""
     return backward_call(rng, shape, block=2, profile=("query", "key", "value"))
+
+
+@check("16.8", size=9)
+def test_web_norm(rng, size):
+    """rows of 8 numbers, and of {size}"""
+    return [Call("web_norm", x=rng.normal(n)) for n in (8, size)]
+
+
+@check("16.9", gap=5)
+def test_web_rows(rng, gap):
+    """rows without gaps, and with {gap} numbers between them"""
+    return [Call("web_rows", x=spread(rng.normal(3, 6), n)) for n in (0, gap)]

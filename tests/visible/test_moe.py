@@ -200,7 +200,7 @@ def balance_call(logits, top_k, **options):
 def some_balance_call(rng, shape=(8, 5), layers=1, top_k=2, mask=(), **options):
     """mask    the attention_mask, a row of digits per text"""
     if mask:
-        options["attention_mask"] = mask_of(mask)
+        options = {"attention_mask": mask_of(mask), **options}
         shape = (options["attention_mask"].numel(), shape[1])
     logits = [2 * rng.normal(*shape) for _ in range(layers)]
     return balance_call(logits[0] if layers == 1 else logits, top_k, **options)
@@ -244,6 +244,10 @@ test_loss_mask = check(
 test_loss_layers_and_mask = check(
     "5.3", "three layers, some tokens padding", layers=3, mask=("0111", "0011")
 )(some_balance_call)
+test_loss_pooled = check(
+    "5.3", "pooled: three layers as one list, some tokens padding", points=0.5, layers=3,
+    mask=("0111", "0011"), pooled=True,
+)(some_balance_call)  # fmt: skip
 
 
 @check("5.3")
@@ -254,8 +258,8 @@ def test_loss_half(rng):
 
 
 test_loss_positions = check(
-    "5.3", "arguments by position: router_logits, top_k, attention_mask",
-    mask=("0111", "0011"), by_position=True,
+    "5.3", "arguments by position: router_logits, top_k, attention_mask, pooled",
+    layers=2, mask=("0111", "0011"), pooled=True, by_position=True,
 )(some_balance_call)  # fmt: skip
 test_loss_gradients = check("5.3", "gradients", grad=True)(some_balance_call)
 
@@ -298,3 +302,11 @@ def test_layers_dense(rng, step, layers=range(6)):
 test_layers_positions = check("5.4", "arguments by position: config, layer_idx")(
     lambda rng: layers_call(4, 3, (0,), by_position=True)
 )
+
+
+@check("5.5", top_k=2)
+def test_web_route(rng, top_k, shape=(6, 5)):
+    """the weights and experts of route, with both values of norm_topk_prob"""
+    for norm in (True, False):
+        inputs = {"router_logits": 2 * rng.normal(*shape), "top_k": top_k}
+        yield Call("web_route", **inputs, norm_topk_prob=norm)

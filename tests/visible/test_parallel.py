@@ -478,3 +478,18 @@ test_schedule_alone = check("14.8", "a pipeline of one stage, {kind}", points=0.
 )  # fmt: skip
 test_schedule_kind = check("14.8", "another kind raises ValueError", points=0.5, kind="2f2b",
                            place="the first")(schedule_call)  # fmt: skip
+
+
+@check("14.9", size=2)
+def test_web_count(rng, size):
+    """{size} ranks with labels, then one of them with none"""
+    labels = [rng.integers(0, 9, 4) for _ in range(size)]
+    for last in (labels[-1], torch.full((4,), -100)):
+        yield Call("web_count", labels=each([*labels[:-1], last]), group=GROUP, ranks=size)
+
+
+@check("14.10", size=2)
+def test_web_row(rng, size):
+    """{size} ranks, with a bias"""
+    inputs = {"x": rng.normal(3, 12), "weight": rng.normal(5, 12), "bias": rng.normal(5)}
+    return Call("web_row_linear", **inputs, group=GROUP, ranks=size)

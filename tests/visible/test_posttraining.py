@@ -405,3 +405,33 @@ test_dpo_gradients = check(
     "11.5", "gradients of the loss flow to log_probs alone", points=0.5,
     grad=("log_probs", "ref_log_probs"), first=True,
 )(dpo_call)  # fmt: skip
+
+
+def learns(outcomes):
+    """What a fresh layer computes, and whether one of its two matrices has a gradient."""
+    if outcomes[0].failure:
+        return outcomes
+    found = [bool(g.any()) for n, g in outcomes[0].grads.items() if "lora" in n]
+    return [Outcome([{"output": outcomes[0].value, "one of both has a gradient": any(found)}])]
+
+
+@check("11.6", view=learns)
+def test_web_lora(rng, size=6):
+    """a fresh layer: its output, and its gradients"""
+    init = {"base_layer": linear(5, size), "r": 3}
+    return Call("WebLoRA", init=init, grad=True).then(x=rng.normal(4, size))
+
+
+@check("11.7", updates=4)
+def test_web_ratios(rng, updates, length=6):
+    """the shares of {updates} updates"""
+    inputs = {"scores": 0.1 * rng.normal(1, length, 9), "ids": rng.integers(0, 9, 1, length)}
+    return Call("ratios", **inputs, updates=updates)
+
+
+@check("11.8", start=3)
+def test_web_loss(rng, start, temperature=0.6):
+    """answers from place {start} on, and the gradients"""
+    inputs = {"logits": rng.normal(2, 7, 9), "old": -2 + 0.5 * rng.normal(2, 6), "start": start}
+    inputs |= {"ids": rng.integers(0, 9, 2, 7), "advantages": rng.normal(2)}
+    return Call("web_loss", **inputs, temperature=temperature, grad=("logits",))

@@ -141,3 +141,14 @@ test_residual_positions = check(
 def test_residual_unknown(rng, placement):
     """an unknown placement raises ValueError that names it"""
     return residual_call(rng, placement).mentioning(placement)
+
+
+@check("1.4", eps=[1e-6, 1e-3])
+def test_web_norm(rng, eps, shape=(2, 3, 8)):
+    """the values of RMSNorm, with numbers of about 1 and far smaller ones"""
+    for scale in (1.0, eps**0.5, 0.0):
+        init, state = (
+            {"dim": shape[-1], "eps": eps},
+            {"weight": 1 + 0.5 * rng.normal(shape[-1])},
+        )
+        yield Call("WebRMSNorm", init=init, state=state, x=scale * rng.normal(*shape))

@@ -251,3 +251,19 @@ test_learned_positions_by_position = check(
 test_learned_positions_gradients = check(
     "2.8", "gradients of the embeddings and the table", points=0.5, start=2, new=3, grad=True
 )(learned_call)
+
+
+@check("2.9", theta=[50.0])
+def test_web_base(rng, theta, size=8):
+    """the tables for rope_theta 10000, and for {theta}"""
+    for base in (1e4, theta):
+        config = {"head_dim": size, "rope_theta": base}
+        yield Call("web_model_rotary", config=config, position_ids=positions(rng))
+
+
+@check("2.10", size=8)
+def test_web_rope(rng, size):
+    """a vector of equal numbers, then others, of {size} features"""
+    angles = rng.uniform(3, size // 2, low=0.5, high=6.0).repeat(1, 2)
+    for x in (torch.ones(3, size), rng.normal(3, size)):
+        yield Call("web_rope", x=x, cos=angles.cos(), sin=angles.sin())

@@ -482,3 +482,16 @@ test_mask_logits = check_mask("logits, {extra} behind the end of the vocabulary"
 test_mask_low = check_mask("logits far below zero", size=9.0, shift=-2e4, steps=(1, "a", 1))
 test_mask_half = check_mask("logits in {dtype}", dtype=[BF16], steps=(1, "a", 1))
 test_mask_nothing = check_mask("nothing may follow: a ValueError", eos=(), steps=("abc", 0, -1))
+
+
+@check("15.7", count=3)
+def test_web_positions(rng, count):
+    """{count} texts of different lengths"""
+    return Call("web_positions", lengths=rng.integers(2, 20, count).tolist())
+
+
+@check("15.8", others=3)
+def test_web_draws(rng, others):
+    """alone, and with {others} others"""
+    seed = int(rng.integers(0, 1000))
+    return [Call("web_draws", readers=n, seed=seed) for n in (1, 1 + others)]

@@ -584,3 +584,25 @@ def test_pack_refused(rng, wrong):
     numbers = four_bits(rng)
     refused = numbers[:, :3] if "odd" in wrong else numbers + 2
     return Call("pack_int4", quantized=numbers).then("", quantized=refused)
+
+
+@check("10.7", length=8)
+def test_web_attention(rng, length):
+    """scores that fall, and scores that rise, {length} of them"""
+    scores = (3 * rng.normal(length)).sort().values
+    for each in (scores.flip(0), scores):
+        yield Call("web_attention", scores=each, values=10 * rng.normal(length))
+
+
+@check("10.8", bits=4)
+def test_web_zeros(rng, bits):
+    """{bits} bits, with a row of zeros"""
+    weight = rng.normal(4, 6)
+    weight[int(rng.integers(0, 4))] = 0.0
+    return Call("web_fake_quantize", weight=weight, bits=bits)
+
+
+@check("10.9", size=3)
+def test_web_outcome(rng, size):
+    """a draft that is often wrong; {size} tokens"""
+    return Call("web_outcome", **{n: (2 * rng.normal(size)).softmax(0) for n in "qp"})

@@ -182,3 +182,19 @@ def test_kind_unknown(rng, unknown):
     """an unknown kind raises ValueError that names it"""
     built = feed_forward_call(rng, "relu", x=rng.normal(6))  # a class that builds nothing fails
     return built, Call("FeedForward", init=feed_forward_init(unknown)).mentioning(unknown)
+
+
+@check("4.4", size=6)
+def test_web_mlp(rng, size):
+    """the values of Qwen3MLP; {size} features"""
+    state = {f"w{n}.weight": rng.normal(*shape) for n, shape in
+             ((1, (9, size)), (2, (size, 9)), (3, (9, size)))}  # fmt: skip
+    init = {"dim": size, "hidden": 9}
+    return Call("WebMLP", init=init, state=state, x=2 * rng.normal(3, size))
+
+
+@check("4.5", size=6)
+def test_fused(rng, size):
+    """the values of Qwen3MLP, from a stack of two matrices; {size} features"""
+    weights = {"gate_up": rng.normal(10, size), "down": rng.normal(size, 5)}
+    return Call("fused", x=rng.normal(3, size), **weights)

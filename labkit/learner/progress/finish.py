@@ -18,10 +18,10 @@ def finish_report(lab: Lab, answered: Container[Exercise] = ()) -> Report:
     """
     found = [(e, *check_exercise(lab, e, "", quiet=True)) for e in lab.exercises]
     done = all(report.passed for e, report, _ in found if e.core)
-    rows, stretch = [], tr(" (stretch)")
+    rows = []
     for label, wanted in (("ok", True), ("open", False)):
         lines = [
-            f"{e.id} {e.title}{'' if e.core else stretch}"
+            f"{e.id} {e.title}{'' if e.core else tr(' ({kind})', kind=tr(e.kind))}"
             + ("" if wanted else tr(": ") + tr(report.status.value))
             for e, report, _ in found if report.passed is wanted
         ]  # fmt: skip

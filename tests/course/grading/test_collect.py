@@ -730,7 +730,7 @@ def module(*answered):
     "place", ["{}/rmsnorm.py", "{}/my course/tinyllm/rmsnorm.py", "{}/01/rmsnorm-1.py"]
 )
 def test_a_module_beside_a_blank_notebook_counts_if_a_person_says_so(inbox, released, place):
-    first, second, _ = LAB.exercises
+    first, second, *_ = LAB.exercises
     answer = cells.plain(reference_block(LAB, second))
     files = {f"ann/{FILE}": notebook(ex_1_2=answer), f"bob/{FILE}": B,
              place.format("ann"): module(first, second)}  # fmt: skip
@@ -746,7 +746,7 @@ def test_a_module_beside_a_blank_notebook_counts_if_a_person_says_so(inbox, rele
 
     assert run_collect(inbox, "--as", "ann", str(kept)) == 0
     intake = rebuild(inbox.handed_in()["ann"], released[LAB.name], LAB)
-    assert [bool(intake.answers[e.id]) for e in LAB.exercises] == [True, True, False]
+    assert [bool(intake.answers[e.id]) for e in LAB.exercises] == [True, True, False, False]
     assert issues.handed_in(issues.submitted(inbox.root, "ann", LAB.name)) == when
     assert OpenIssues(inbox.root).open() == [] and files[f"ann/{FILE}"] in inbox.kept()
     before = inbox.handed_in()["ann"]

@@ -121,7 +121,7 @@ def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
 
 
 def test_points_given_by_hand_stay_and_are_only_asked_for_again_after_a_change(course):
-    first, second, _ = LAB.exercises
+    first, second, *_ = LAB.exercises
     assert stored(course, scores=(1.0, 6.0, 4.0)).questions["1.a"].waiting
     for part, points in ((LAB.questions[0], 1.5), (first, 3.0), (second, 5.0)):
         by_hand(course, part, points)

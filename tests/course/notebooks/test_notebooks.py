@@ -338,7 +338,7 @@ def test_what_is_not_allowed_is_refused_with_its_line(run):
 
 def test_wrong_ids_say_what_exists(run):
     assert "`tinyllm status` lists all" in run('check("9.9")')
-    assert "1.1, 1.2, 1.3?" in run('check("1.9")')
+    assert "1.1, 1.2, 1.3, 1.4?" in run('check("1.9")')
     assert "the rungs are 1 to 3" in run('hint("1.2", rung=7)')
     assert "there is no exercise 'x'" in run('hint("x")')
 

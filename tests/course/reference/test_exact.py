@@ -73,7 +73,8 @@ def test_losses_and_gradients(pair, padded):
     logits, router_logits = model(ids, mask, output_router_logits=True)
     loss = causal_lm_loss(logits, labels)
     if model.config.num_experts:
-        balance = load_balancing_loss(router_logits, model.config.num_experts_per_tok, mask)
+        top_k = model.config.num_experts_per_tok
+        balance = load_balancing_loss(router_logits, top_k, mask, pooled=True)
         assert_close(balance, out.aux_loss, **CLOSE)
         loss = loss + model.config.router_aux_loss_coef * balance
     loss.backward()

@@ -16,13 +16,23 @@ MODULE = (ROOT / "solutions" / "rmsnorm.py").read_text()
 
 def test_blocks_joined_are_the_module():
     assert "".join(text for _, text in cells.split(MODULE)) == MODULE
-    assert [key for key, _ in cells.split(MODULE)] == [None, "1.1", "1.2", "1.3"]
+    assert [key for key, _ in cells.split(MODULE)] == [None, "1.1", "1.2", "1.3", "1.4"]
     lazy = MODULE.replace("\nfrom", f"\n{cells.FUTURE_LINE}from", 1)  # no annotation is run
     assert cells.with_block(MODULE, FIRST, cells.block(MODULE, "1.1")) == lazy
     without = "".join(text for key, text in cells.split(MODULE) if key != "1.1")
     module = cells.with_block(without, FIRST, "def layer_norm(): ...")  # new: to the end
     line = f"# %% exercise 1.1: layer_norm{cells.ADDED}"
-    assert module.endswith(f'")\n    ### END SOLUTION\n\n\n{line}\ndef layer_norm(): ...\n')
+    assert module.endswith(f"    ### END SOLUTION\n\n\n{line}\ndef layer_norm(): ...\n")
+
+
+def test_the_stub_of_a_hunt_is_its_bug_and_the_plain_text_has_none_of_it():
+    hunt = LAB.exercise("1.4")
+    block = reference_block(LAB, hunt)
+    stub, right = cells.stub(block, hunt), cells.plain(block)
+    assert "rms + self.eps" in stub and "rms + self.eps" not in right
+    assert "# " not in stub.split("wide = ")[1] and cells.solution_lines(block) == 2
+    assert cells.is_empty(stub, cells.fingerprint(stub))
+    assert not cells.is_empty(right, cells.fingerprint(stub))
 
 
 def test_a_stub_names_its_exercise_and_is_known_by_its_code_alone():

@@ -122,9 +122,9 @@ def test_hint_and_solution(package):
 
 def test_a_wrong_name_is_answered_with_what_is_near():
     for command, words in {
-        "check 1.7": "is it one of 1.1, 1.2, 1.3? `tinyllm status`",
+        "check 1.7": "is it one of 1.1, 1.2, 1.3, 1.4? `tinyllm status`",
         "hint 1,1": "is it one of 1.1",
-        "hint rmsnorm": "is it one of 1.1, 1.2, 1.3?",
+        "hint rmsnorm": "is it one of 1.1, 1.2, 1.3, 1.4?",
         "solution RMSNom": "'RMSNom'; is it one of RMSNorm",
         "check nonsense": "`tinyllm status` lists all",
         "hint 1.1 5": "there is no rung 5: the rungs are 1 to 3",

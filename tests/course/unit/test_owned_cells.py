@@ -28,14 +28,15 @@ def without(lab, *names):
 def test_a_missing_cell_is_put_where_it_belongs():
     for lab in LABS:
         ids = without(lab)
-        owned = list(filter(OWNED.fullmatch, ids))
+        tried = {e.check_cell for e in lab.exercises if e.hunt}  # below a cell for trials
+        owned = [name for name in ids if OWNED.fullmatch(name) and name not in tried]
         for names in (owned[::2], owned[1::2]):  # two neighbours are never lost together
             assert without(lab, *names) == ids, (lab.name, names)
 
 
 def test_a_whole_exercise_or_question_comes_before_the_next_one():
     lab = LABS[0]
-    names = [exercise.slug for exercise in lab.exercises]
+    names = [exercise.slug for exercise in lab.exercises if not exercise.hunt]
     after = [*(f"about-{name}" for name in names[1:]), "summary"]
     for name, later in zip(names, after, strict=True):
         cells = [f"about-{name}", f"ex-{name}", f"check-{name}"]

@@ -53,9 +53,12 @@ class Qwen3MoeSparseMoeBlock(theirs.Qwen3MoeSparseMoeBlock):
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 
-def load_balancing_loss(router_logits, top_k, attention_mask=None):
+def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False):
     layers = (router_logits,) if isinstance(router_logits, Tensor) else tuple(router_logits)
-    return load_balancing_loss_func(layers, layers[0].size(-1), top_k, attention_mask)
+    rest = (layers[0].size(-1), top_k, attention_mask)
+    if pooled:
+        return load_balancing_loss_func(layers, *rest)
+    return sum(load_balancing_loss_func((layer,), *rest) for layer in layers) / len(layers)
 
 
 # %% exercise 5.4: what Qwen3MoeDecoderLayer makes its mlp of

@@ -63,7 +63,8 @@ def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max
     balance = torch.zeros(())
     if routers:
         experts, top_k = config.num_experts, config.num_experts_per_tok
-        balance = load_balancing_loss_func(tuple(routers), experts, top_k, attention_mask)
+        each = [load_balancing_loss_func((x,), experts, top_k, attention_mask) for x in routers]
+        balance = sum(each) / len(each)
     (loss + config.router_aux_loss_coef * balance).backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
     for group in optimizer.param_groups:
@@ -100,8 +101,8 @@ def train_step_in_parts(
         balance = torch.zeros(())
         if routers:
             experts, top_k = config.num_experts, config.num_experts_per_tok
-            balance = load_balancing_loss_func(tuple(routers), experts, top_k, mask)
-            balance = balance * (wanted[:, 1:] != -100).sum() / items
+            each = [load_balancing_loss_func((x,), experts, top_k, mask) for x in routers]
+            balance = sum(each) / len(each) * (wanted[:, 1:] != -100).sum() / items
         (loss + config.router_aux_loss_coef * balance).backward()
         told["loss"] += loss.item()
         told["balance_loss"] += balance.item()
