@@ -31,6 +31,8 @@ TYPERS_WORDS = {  # in its help and its complaints
     "DEFAULT_STRING": said("[default: {}]"),
     "RICH_HELP": said("Try [blue]'{command_path} {help_option}'[/] for help."),
 }
+ENGLISH_WORDS = {name: getattr(rich_utils, name) for name in TYPERS_WORDS}
+TEACHERS = ("labkit.grading", "labkit.author", "labkit.site")  # their own pages stay English
 COMPLETION = (
     said("Install completion for the current shell."),
     said("Show completion for the current shell, to copy it or customize the installation."),
@@ -70,15 +72,24 @@ def translate_help(command: Any) -> Any:
     """The command, and those below it, with their help in the current language."""
     if language() != ENGLISH:
         break_wide_text()
-        for name, text in TYPERS_WORDS.items():
-            setattr(rich_utils, name, tr(text))
+        _use_words({name: tr(text) for name, text in TYPERS_WORDS.items()})
         _translate(command)
     return command
+
+
+def _use_words(words: dict[str, str]) -> None:
+    for name, text in words.items():
+        setattr(rich_utils, name, text)
 
 
 def _translate(command: Any) -> None:
     if getattr(command, "rich_help_panel", None):
         command.rich_help_panel = tr(command.rich_help_panel)
+    if getattr(command.callback, "__module__", "").startswith(TEACHERS):
+        command.short_help = tr(command.help.partition("\n")[0])  # its line in `tinyllm --help`
+        page = command.format_help
+        command.format_help = lambda *given: (_use_words(ENGLISH_WORDS), page(*given))
+        return
     usage = command.get_usage
     command.get_usage = lambda context: usage(context).replace("Usage:", tr("Usage:"), 1)
     help_option = command.get_help_option(typer.Context(command))

@@ -21,6 +21,7 @@ from labkit.checks.mistakes import mistakes_of
 from labkit.course.paths import LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.course.report import LABELS, Status
 from labkit.course.syllabus import NOTEBOOKS, Lab
+from labkit.course.terminal import TEACHERS
 from labkit.learner import hints
 from labkit.learner.figures import architecture
 from labkit.look import page
@@ -155,6 +156,12 @@ def of_commands() -> Iterator[Message]:
             else:
                 continue
             for text in texts_here:
+                yield Message(text, path.relative_to(ROOT).as_posix())
+    for package in TEACHERS:
+        path = ROOT / package.replace(".", "/") / "commands.py"
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and any(map(_of_typer, node.decorator_list)):
+                text = ast.get_docstring(node).partition("\n")[0]
                 yield Message(text, path.relative_to(ROOT).as_posix())
 
 

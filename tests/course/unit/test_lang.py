@@ -45,7 +45,7 @@ WRONG = ["check 9.9", "look --view nothing", "chat /nowhere/at/all",
 whole = typer.main.get_command(cli.app)
 teaching = {n for n, c in whole.commands.items() if c.rich_help_panel == "Teaching"}
 authors = {"build", "site"}
-helps = [(*w, "--help") for w in paths(whole) if w and w[0] not in teaching | authors]
+helps = [(*w, "--help") for w in paths(whole) if not w or w[0] not in teaching | authors]
 for words in [*helps, *map(str.split, WRONG)]:
     sys.argv = ["tinyllm", *words]
     print(">", *words, file=sys.stderr)
@@ -267,13 +267,18 @@ def test_columns_line_up_with_wide_characters():
 def test_a_learners_commands_are_in_the_language_in_help_and_when_wrong():
     english = CliRunner().invoke(app, ["check", "--help"]).output
     assert "Check one" in ENGLISH.findall(CODE.sub("·", english))
-    done = subprocess.run(
-        [sys.executable, "-c", EVERY_COMMAND],
-        env={**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "80"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+    chinese = {
+        "env": {**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "80"},
+        "capture_output": True,
+        "text": True,
+    }
+    done = subprocess.run([sys.executable, "-c", EVERY_COMMAND], **chinese)
     assert done.returncode == 0 and done.stdout.count("tinyllm") > 20, done.stderr
     assert ENGLISH.findall(CODE.sub("·", done.stdout + done.stderr)) == []
     assert raw_in(CODE.sub("·", done.stdout + done.stderr)) == []
     assert "…" not in done.stdout  # cut off: no line of Chinese has a space to break it at
     assert all(cell_len(line) <= 80 for line in done.stdout.splitlines())
+    teachers = subprocess.run(
+        [sys.executable, "-m", "labkit.cli", "grade", "--help"], **chinese
+    )
+    assert "Options" in teachers.stdout and not re.search("[一-龥]", teachers.stdout)  # in one
