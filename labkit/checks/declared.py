@@ -16,6 +16,7 @@ other values:
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,9 +101,11 @@ class Check:
     def title(self) -> str:
         """In the current language, with the values in it."""
         text = self.declaration.title or _words(self.address)
+        named = inspect.signature(self.declaration.function).parameters.values()
+        defaults = {each.name: each.default for each in named}
         shown = {
             name: str(value).removeprefix("torch.") if type(value) is torch.dtype else value
-            for name, value in self.values.items()
+            for name, value in {**defaults, **self.values}.items()
         }
         try:
             return tr(text).format(**shown)

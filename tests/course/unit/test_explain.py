@@ -489,3 +489,11 @@ def test_a_report_passes_by_its_status_and_never_by_its_words():
         report = Report("heading", status, verdict="passed")
         assert report.passed is (status is Status.PASSED) and report.verdict == "passed"
         assert Report("heading", status).verdict == status.value
+
+
+def test_every_title_of_a_check_has_its_values_in_it():
+    checks = [
+        c for lab in LABS for f in ("visible", "hidden") for c in checks_in(f, lab.module)
+    ]
+    raw = [c.title for c in checks if "{" in c.title and c.title == c.declaration.title]
+    assert len(checks) > 1000 and raw == []
