@@ -59,12 +59,13 @@ def test_check_gives_the_verdict_of_grading(at_home):
 
 def test_what_comes_from_other_cells_is_said_and_follows_them(at_home, package):
     sources = FORMS["a helper"].sources
+    ids = [f"cell {number}" for number, _ in enumerate(sources)]
     _, said = at_home(sources)
     assert "saved to tinyllm/rmsnorm.py, with mean_of of other cells" in said
     wrong = sources[0].replace("mean(", "sum(")
-    reports, said = at_home([*sources, wrong], ids="abcda")
+    reports, said = at_home([*sources, wrong], ids=[*ids, ids[0]])
     assert not reports["1.1"].passed and "exercise 1.1 uses this cell: saved" in said, said
-    reports, _ = at_home([*sources, wrong, sources[0]], ids="abcdaa")
+    reports, _ = at_home([*sources, wrong, sources[0]], ids=[*ids, ids[0], ids[0]])
     assert reports["1.1"].passed
 
 
