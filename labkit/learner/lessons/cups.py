@@ -110,3 +110,9 @@ def recorded(part: str) -> list[dict[str, Any]]:
     that learn in several ways ("distill")."""
     record = json.loads(RECORD.read_text("utf-8"))
     return [numbers for name, numbers in record.items() if name.split()[0] == part]
+
+
+def recorded_by_layers() -> dict[int, list[dict[str, Any]]]:
+    """{layers: right answers by mode and number of swaps, seed by seed}, of trained models."""
+    others = {layers: [row[str(layers)] for row in recorded("layers")] for layers in (1, 4)}
+    return dict(sorted({2: recorded("main"), **others}.items()))

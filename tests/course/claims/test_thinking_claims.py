@@ -194,8 +194,8 @@ def layers_part(seed):
 
 PARTS = {
     f"{name} {seed}": (part, seed)
-    for name, part in (("main", main_part), ("distill", distill_part), ("layers", layers_part))
     for seed in SEEDS
+    for name, part in (("main", main_part), ("distill", distill_part), ("layers", layers_part))
 }
 
 
@@ -223,6 +223,16 @@ def test_thoughts_do_what_layers_do_not():
         assert min(row["slow"]) > 0.9 and max(row["fast"][3:]) < 0.5
         assert [round(length) for length in row["length"]] == [2 * k for k in SWAPS]
         assert row["half"][-1] + 0.2 < row["slow"][-1]  # a half thinker, at twelve swaps
+
+
+def test_more_layers_learn_no_more_swaps_in_the_same_steps():
+    stretch = list(zip(rows("main"), rows("layers"), strict=True))
+    assert len(stretch) == len(SEEDS)
+    for two, row in stretch:
+        others = [row[layers]["fast"] for layers in ("1", "4")]
+        assert two["fast"][1] > max(other[1] for other in others)
+        assert max(max(fast[3:]) for fast in (two["fast"], *others)) < 0.35
+    assert min(row["4"]["slow"][-1] for _, row in stretch) < 0.5
 
 
 def test_a_cut_thought_is_hardly_more_than_a_guess():

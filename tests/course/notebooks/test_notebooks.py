@@ -230,6 +230,8 @@ def test_an_untouched_notebook_saves_nothing_and_says_not_started(run, package, 
         for cell in released["01_rmsnorm"].cells
         if cell.id.startswith(("ex-", "check-"))
     }
+    hunt = shown.pop("check-1-4")  # its cell holds code from the start
+    assert "not yet" in hunt and "why" in hunt
     checks = [text for name, text in shown.items() if name.startswith("check-")]
     assert len(checks) == 3 and all("not started" in text for text in checks)
     assert (package / "rmsnorm.py").read_text() == before
