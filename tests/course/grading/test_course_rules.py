@@ -63,12 +63,16 @@ def test_the_example_says_nothing_until_its_marks_are_taken_away(tmp_path):
 
 WRONG = {
     "[points]\n1.2 = 8": "points names '1': possible are, in quotes, ",
-    '[points]\n"1.9" = 8': "points names '1.9': possible are, in quotes, 1.1, 1.2, 1.3, 1.a",
+    '[points]\n"1.9" = 8': (
+        "points names '1.9': possible are, in quotes, 1.1, 1.2, 1.3, 1.4, 1.a"
+    ),
     '[points]\n"1.2" = "8"': "points.\"1.2\" = '8': expected a number from 0 to 1000",
     '[points]\n"1.2" = -1': "expected a number from 0",
     '[points]\n"1.2" = nan': "expected a number from 0",
     '[points]\n"1.2" = true': "expected a number from 0",
-    '[points]\n"1.1" = 0\n"1.2" = 0\n"1.3" = 0': "leaves out every exercise of 01_rmsnorm",
+    "[points]\n" + "\n".join(f'"{exercise.id}" = 0' for exercise in LAB.exercises): (
+        "leaves out every exercise of 01_rmsnorm"
+    ),
     "[point]\na = 1": "unknown key point: possible is points, deadlines",
     "points = 3": r"points = '3': expected a table, \[points\]",
     "[deadlines]\nrmsnrm = 2026-12-01": "deadlines: there is no lab 'rmsnrm'; the labs are",
@@ -141,16 +145,16 @@ def test_changed_points_judge_nothing_again_and_change_everything(course):
     assert (key(), stored()) == before
     assert course.root / f"{LAB.name}.html" in write_reports(course, LAB)
     ada, bob = (course.standings(LAB)[name] for name in ("ada", "bob"))
-    assert (ada.automatic, ada.possible, ada.to_be_graded) == (7, 25, 5)  # 4, 3 of 12
-    assert (bob.automatic, bob.by_hand) == (16, -8)
+    assert (ada.automatic, ada.possible, ada.to_be_graded) == (7, 26, 5)  # 4, 3 of 12
+    assert (bob.automatic, bob.by_hand) == (17, -8)
     assert [grade.id for grade in bob.stale] == ["1.2"]  # not 1.1, which is as it was
     old = CellGrade("1.a", 2.0, manual=1.0, flagged=True)  # points for an older answer
     assert Standing(questions={"1.a": old}).to_be_graded == 2
     (row,) = (r for r in rows_of(course.root / f"{LAB.name}.csv") if r["learner"] == "ada")
-    assert "1.3" not in row and row["1.2"] == "3" and row["of"] == "25"
+    assert "1.3" not in row and row["1.2"] == "3" and row["of"] == "26"
     page = page_of(course, "ada").read_text()
     for words in ("3 of 12", "to be graded, of 5", "practice, no points",
-                  "<b>7</b> of 20 points, 5 to be graded by a person"):  # fmt: skip
+                  "<b>7</b> of 21 points, 5 to be graded by a person"):  # fmt: skip
         assert words in page, words
     assert not re.search(r"of 6\b", page)
     maxima = course.gradebook.do(
@@ -211,13 +215,13 @@ def odd(course):
     apply_course_rules(course, LAB)
     questions = LAB.questions
     for learner, days in {"late": 1.5, "ext": 3.5, "exc": -1, "over": 0, "week": 20}.items():
-        graded(course, learner, (4.0, 1.5, 0.0), stamp(days))
+        graded(course, learner, (4.0, 1.5, 0.0, 1.0), stamp(days))
     by_hand(course, LAB.exercises[1], 4.0, "over", extra=1.0)
     by_hand(course, LAB.exercises[0], 0.5, "over")
     by_hand(course, questions[0], 2.0, "over")
     by_hand(course, questions[0], 1.5, "late")
     by_hand(course, questions[0], None, "ext", extra=0.5)
-    graded(course, "over", (4.0, 1.5, 4.0), stamp(0), "something else")
+    graded(course, "over", (4.0, 1.5, 4.0, 1.0), stamp(0), "something else")
     course.remarks.clear()
     return course
 
@@ -225,11 +229,11 @@ def odd(course):
 KEYS = ("automatic", "by hand", "written", "extra credit", "late penalty", "total", "of",
         "to be graded")  # fmt: skip
 NUMBERS = {
-    "late": [5.5, 0, 1.5, 0, 1.4, 5.6, 20, 0],  # two days begun: 20% of 7
-    "ext": [5.5, 0, 0, 0.5, 0, 6, 20, 2],
-    "exc": [4, 0, 0, 0, 0, 4, 12, 2],
-    "over": [9.5, -1, 2, 1, 0, 11.5, 20, 2],  # answered anew since
-    "week": [5.5, 0, 0, 0, 5.5, 0, 20, 2],
+    "late": [6.5, 0, 1.5, 0, 1.6, 6.4, 21, 0],  # two days begun: 20% of 8
+    "ext": [6.5, 0, 0, 0.5, 0, 7, 21, 2],
+    "exc": [5, 0, 0, 0, 0, 5, 13, 2],
+    "over": [10.5, -1, 2, 1, 0, 12.5, 21, 2],  # answered anew since
+    "week": [6.5, 0, 0, 0, 6.5, 0, 21, 2],
 }
 
 
@@ -261,7 +265,7 @@ def test_every_number_of_every_table_adds_up(odd):
     assert rows["exc"]["why"].endswith("; excused: 1.2")
     assert rows["gone"]["of"] == "0" and rows["over"]["look at"].startswith("1.a: 2 by hand")
     (total,) = (row for row in rows_of(odd.root / "class.csv") if row["learner"] == "late")
-    assert (total[LAB.name], total["total"], total["of"]) == ("5.6", "5.6", "20")
+    assert (total[LAB.name], total["total"], total["of"]) == ("6.4", "6.4", "21")
     printed = seen.file.getvalue()
     assert re.search(r"over: 1\.a: 2 by hand counts, older than the answer", printed)
     assert "'typo', whom nobody knows" in printed and "'gone'" not in printed
@@ -279,12 +283,12 @@ def test_minutes_of_grace_are_not_late_and_a_minute_more_is(course):
     dated = "[deadlines]\nrmsnorm = 2026-03-01T12:00Z\n[late]\npercent_a_day = 10\n"
     ruled(course, dated)
     report_again(Course(course.root))
-    assert course.standings(LAB)["ada"].late_penalty == 1.4
+    assert course.standings(LAB)["ada"].late_penalty == sum(FULL) / 10
     ruled(course, dated + "grace_minutes = 15\n")
     course = Course(course.root)
     report_again(course)
     penalties = {name: penalty_of(course, name)[0] for name in ("ada", "bob", "cyd")}
-    assert penalties == {"ada": 0, "bob": 1.4, "cyd": 0}
+    assert penalties == {"ada": 0, "bob": sum(FULL) / 10, "cyd": 0}
     words = "within the 15 minutes of grace after the deadline: not late"
     shown = [name for name in penalties if words in page_of(course, name).read_text()]
     assert shown == ["ada"]
@@ -303,7 +307,8 @@ def test_late_days_are_used_lab_by_lab_and_the_page_says_how_many(course):
     for learner in ("ada", "bob", "exc"):
         graded(course, learner, second, stamp(7 + 1.5), lab=SECOND)
     apply_course_rules(course, SECOND)
-    assert [penalty_of(course, name) for name in ("ada", "bob")] == [(0, 2), (2.8, 3)]
+    penalties = [penalty_of(course, name) for name in ("ada", "bob")]
+    assert penalties == [(0, 2), (sum(FULL) / 5, 3)]
     every = sum(second)
     assert penalty_of(course, "ada", SECOND) == (pytest.approx(0.1 * every), 1)
     assert penalty_of(course, "bob", SECOND) == (pytest.approx(0.2 * every), 0)
@@ -335,7 +340,7 @@ def test_a_stale_override_is_told_to_the_learner(course):
     graded(course, "ada", FULL)
     course.feedback(LAB)
     text = " ".join(page.read_text().split())
-    assert "3 of 6" in text and "<b>11</b> of 18" in text
+    assert "3 of 6" in text and "<b>12</b> of 19" in text
     assert "by the checks it would be 6 now. The person’s points count until" in text
     (entry,) = results_of(course, LAB).handed
     assert [grade.id for grade in entry.standing.stale] == ["1.2"]
@@ -360,8 +365,8 @@ def test_excuses_and_deadlines_go_to_nbgraders_gradebook_and_come_back(odd):
     again = ruled(odd, changed.replace("2026-03-01T12:00Z", "2026-03-02T12:00Z"))
     apply_course_rules(again, LAB)
     standings = again.standings(LAB)
-    assert waits("exc") == set() and standings["exc"].automatic == 5.5
-    assert standings["late"].late_penalty == 0.7  # one day begun: 10% of 7
+    assert waits("exc") == set() and standings["exc"].automatic == 6.5
+    assert standings["late"].late_penalty == 0.8  # one day begun: 10% of 8
     apply_course_rules(ruled(odd, ""), LAB)
     assert waits("exc") == {"written-1-a"}
 
@@ -373,7 +378,7 @@ def test_nbgraders_own_commands_follow_the_rules(odd, tmp_path):
     numbers = {row["student_id"]: [float(row[key]) for key in ("raw_score", "score")]
                for row in rows_of(tmp_path / "grades.csv")
                if row["assignment"] == LAB.name}  # fmt: skip
-    assert numbers["late"] == [7, 5.6]
+    assert numbers["late"] == [8, 6.4]
 
     def penalty(course):
         return CoursePenalty(config=course.config()).late_submission_penalty("ada", 7.0, 129600)
@@ -435,5 +440,5 @@ def test_who_left_is_named_leaves_all_counts_and_may_come_back(course, tmp_path)
     roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
     assert "though course.toml says that they left: eve" in tinyllm(*command)[1]
     course = ruled(course, "")
-    assert course.standings(LAB)["eve"].total == 14
+    assert course.standings(LAB)["eve"].total == sum(FULL)
     assert [e.learner for e in results_of(course, LAB).handed] == ["ada", "eve"]

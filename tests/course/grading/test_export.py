@@ -38,9 +38,9 @@ CANVAS = (
 WORKSHEET = (
     "Identifier,Full name,Email address,Status,Grade,Maximum Grade,Grade can be changed,"
     "Last modified (submission)\n"
-    'Participant 7001,Ann Able,ann7@uni.example,Submitted,,"20,00",Yes,-\n'
-    'Participant 7002,=Bob Bold,bob8@uni.example,Submitted,,"20,00",Yes,-\n'
-    'Participant 7003,伟 王,wei9@uni.example,No submission,,"20,00",No,-\n'
+    'Participant 7001,Ann Able,ann7@uni.example,Submitted,,"21,00",Yes,-\n'
+    'Participant 7002,=Bob Bold,bob8@uni.example,Submitted,,"21,00",Yes,-\n'
+    'Participant 7003,伟 王,wei9@uni.example,No submission,,"21,00",No,-\n'
 )
 SCORES = {"ann7": (4.0, 6.0, 4.0), "bob8": (4.0, 0.55, 0.0)}
 
@@ -94,12 +94,12 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
     found, remarks = written(handed_in, "canvas", tmp_path / "canvas.csv")
     rows, title = found[f"{LAB.name}_canvas.csv"], "Lab 01: norms (9911)"
     assert list(rows[0]) == [*CANVAS.split(",")[:5], title]  # no other column is touched
-    assert rows[0] | {"Student": "Points Possible", title: "20"} == rows[0]
+    assert rows[0] | {"Student": "Points Possible", title: "21"} == rows[0]
     assert [row["ID"] for row in rows[1:]] == ["501", "502", "503", "777"]
     assert [row["SIS User ID"] for row in rows[1:3]] == ["u-ann", ""]
     assert [row[title] for row in rows[1:]] == ["11.5", "4.55", "", ""]
     assert rows[2]["Student"] == "'=Bold, Bob" and rows[3]["Student"] == "王, 伟"
-    assert "worth 14 points in Canvas, here 20" in remarks
+    assert "worth 14 points in Canvas, here 21" in remarks
     assert f"written answers still to be graded by hand: {LAB.name} 2" in remarks
 
 
@@ -131,8 +131,8 @@ def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):
     assert [row["Grade"] for row in rows] == ["14", "4,55", "4"]
     assert rows[1]["Full name"] == "'=Bob Bold" and rows[0]["Status"] == "Submitted"
     assert "not in worksheet.csv, so no grade there: lost" in remarks
-    assert "worth" not in remarks  # 20 there and here
-    sheet.write_text(WORKSHEET + 'Participant 7004,X Y,ann7@other.example,-,,"20,00",Yes,-\n')
+    assert "worth" not in remarks  # 21 there and here
+    sheet.write_text(WORKSHEET + 'Participant 7004,X Y,ann7@other.example,-,,"21,00",Yes,-\n')
     found, remarks = written(handed_in, "moodle", sheet)  # two rows fit one learner
     grades = [row["Grade"] for row in found[f"{LAB.name}_moodle.csv"]]
     assert grades == ["", "4,55", "4", ""] and "no grade there: ann7" in remarks
@@ -241,7 +241,7 @@ def test_brightspace_gets_points_by_its_ids(handed_in, tmp_path):
     """Into the column of the lab, or a new one before the end of the line."""
     path, end = tmp_path / "grades.csv", "End-of-Line Indicator"
     for column, title in {
-        "01 Norms Points Grade <Numeric MaxPoints:20 Weight:10>,": "01 Norms Points Grade",
+        "01 Norms Points Grade <Numeric MaxPoints:21 Weight:10>,": "01 Norms Points Grade",
         "02 Rope Points Grade,": f"Lab {LAB.number} Points Grade",
     }.items():
         path.write_text(f"OrgDefinedId,Username,Email,{column}{end}\n"

@@ -50,11 +50,13 @@ def test_names_are_text_on_the_page_of_a_submission(released_course):
 
 
 def test_the_page_of_a_submission_begins_with_the_written_answers(released_course):
-    """Then come the exercises with their checks; nothing of the lesson."""
+    """Then come the exercises with their checks, as in the notebook; nothing of the lesson."""
     notebook = nbformat.read(released_course.released_file(LAB), as_version=4)
     names = [cell_name(cell) for cell in cells_to_grade(notebook.cells)]
     written = [question.answer_cell for question in LAB.questions]
-    exercises = [name for e in LAB.exercises for name in (e.answer_cell, e.check_cell)]
+    order = [cell_name(cell) for cell in notebook.cells]
+    by_place = sorted(LAB.exercises, key=lambda exercise: order.index(exercise.answer_cell))
+    exercises = [name for e in by_place for name in (e.answer_cell, e.check_cell)]
     assert names[1::2] == written + exercises[1::2] and names[-len(exercises) :] == exercises
     asked = cells_to_grade(notebook.cells)[0 : 2 * len(written) : 2]
     assert all(cell.cell_type == "markdown" and "point" in cell.source for cell in asked)
