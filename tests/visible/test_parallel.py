@@ -237,7 +237,7 @@ test_reduce = check(
 
 test_copy_residual = check(
     "14.4", "CopyToRanks(x) + x, and the gradient", points=0.25, symbol="CopyToRanks",
-    residual="x",
+    add_input="x",
 )(pair_call)  # fmt: skip
 
 

@@ -45,7 +45,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "most_operations": (int, None),
     "ranks": (int, None),
     "traffic": (str, "none"),
-    "residual": (str, None),
+    "add_input": (str, None),
     "profile": (tuple, ()),
     "first_program": (int, 0),
 }
@@ -78,7 +78,7 @@ class Call:
             Given("parallel.group") is the group of each, Given("parallel.by_rank", values=...)
             what differs between them; each value is {"rank 0": ..., "rank 1": ..., ...}
     traffic what of the ranks' talk is compared beside their values, one of TRAFFIC
-    residual  an input that is added to the value, as around a layer
+    add_input  an input that is added to the value, as around a layer
     profile  inputs of the last step: what Triton kernels load of them and store is one more
             value, see kernels.profile.Profile.report
     first_program   the number of the first program, see kernels.profile.numbered_from

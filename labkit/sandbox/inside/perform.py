@@ -77,8 +77,8 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             counted(call.profile, inputs) as kernels,
         ):
             value = _run(target, method, given, call.by_position)
-            if call.residual and isinstance(value, Tensor):
-                value = value + inputs[call.residual]
+            if call.add_input and isinstance(value, Tensor):
+                value = value + inputs[call.add_input]
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [step + path for path in tensors.changed()]
     if call.summary is not None:
