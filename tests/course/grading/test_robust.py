@@ -35,7 +35,9 @@ from tests.course.grading.samples import (
     with_plugin,
 )
 from tests.course.grading.two_learners import (
+    ALL,
     LAB,
+    RIGHT,
     all_files,
     grade,
     here,
@@ -213,7 +215,7 @@ def test_points_by_hand_settle_what_needed_a_look(handed_in, monkeypatch):
         monkeypatch.setitem(EXECUTORS, "processes", here)
         status, output = grade(handed_in, *options)
         assert status == 0 and "Needs a look" not in output
-        assert not looks(handed_in)["eve"] and points(handed_in)["eve"] == 14
+        assert not looks(handed_in)["eve"] and points(handed_in)["eve"] == ALL
 
 
 def test_a_notebook_under_another_name_is_no_file_that_is_known(handed_in):
@@ -255,7 +257,7 @@ def test_a_notebook_that_we_stumble_over_is_a_remark(handed_in, monkeypatch):
     status, output = grade(handed_in)
     assert status == 1 and "Needs a look: 1 learner" in output
     assert re.search(r"not recorded: .*line \d+: RecursionError", looks(handed_in)["eve"])
-    assert points(handed_in) == {"ada": 0, "bob": 14}
+    assert points(handed_in) == RIGHT
 
 
 def test_only_what_has_changed_is_written_again(handed_in):
@@ -272,7 +274,7 @@ def test_only_what_has_changed_is_written_again(handed_in):
     assert grade(handed_in)[0] == 0 and same(first) == [True] * 4
     hand_in(handed_in.root, LAB, Learner("ada", submitted(handed_in, "bob").read_bytes()))
     assert grade(handed_in)[0] == 0 and same(first) == [False, True, False, True]
-    assert points(handed_in) == {"ada": 14, "bob": 14}
+    assert points(handed_in) == {"ada": ALL, "bob": ALL}
     page = page_of(handed_in, "bob")
     before = page.read_bytes()
     page.write_text("of another program")
@@ -283,7 +285,7 @@ def test_only_what_has_changed_is_written_again(handed_in):
         book.execute("DELETE FROM submitted_assignment")
         book.commit()
     assert grade(handed_in)[0] == 0 and page.read_bytes() == before
-    assert points(handed_in) == {"ada": 14, "bob": 14}
+    assert points(handed_in) == {"ada": ALL, "bob": ALL}
 
 
 def test_results_of_another_lab_that_cannot_be_read_are_named(handed_in):
@@ -335,7 +337,7 @@ def test_what_is_not_the_courses_gradebook_is_refused_untouched(handed_in):
         change(path)
         refused(handed_in, message)
         path.write_bytes(right)
-    assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
+    assert grade(handed_in)[0] == 0 and points(handed_in) == RIGHT
 
 
 def test_a_gradebook_that_another_program_holds_is_said(handed_in):
@@ -345,7 +347,7 @@ def test_a_gradebook_that_another_program_holds_is_said(handed_in):
     with closing(sqlite3.connect(handed_in.root / "gradebook.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         refused(handed_in, "database is locked", "same command again")
-    assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
+    assert grade(handed_in)[0] == 0 and points(handed_in) == RIGHT
 
 
 def test_a_second_command_in_a_folder_is_refused(handed_in):
@@ -377,5 +379,5 @@ def test_a_disk_that_fills_up_stops_with_one_line_and_the_same_command_goes_on(
             break
         assert "No space left on device" in output and "Traceback" not in output
     assert statuses == [2] * (len(statuses) - 1) + [0] and len(statuses) > 3
-    assert points(handed_in) == {"ada": 0, "bob": 14}
+    assert points(handed_in) == RIGHT
     assert page_of(handed_in, "bob").exists() and (handed_in.root / "class.html").exists()
