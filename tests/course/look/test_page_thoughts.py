@@ -1,15 +1,19 @@
 """A model that thinks, in the page: thoughts are folded, kept to a budget, and forgotten."""
 
+import json
 import re
+import shutil
 
 import pytest
 import torch
 
 import solutions
+from labkit.look.export import model_script
 from labkit.look.page import Shown, write
 from labkit.model import checkpoint
 from labkit.model.chat.thoughts import CLOSING
 from labkit.model.tokenizer import Tokenizer
+from labkit.model.values import CheckpointError
 from solutions.generation import generate
 from tests.course.look.conftest import Page
 from tests.course.reference.small import TEMPLATE, write_chat_folder, write_tokenizer
@@ -87,6 +91,21 @@ def test_a_budget_of_none_asks_for_an_answer_at_once(thinking, folder):
     prompt = Tokenizer(folder).chat_prompt(talk, thinking=False)
     assert thinking.js("return TinyLLM.app.run.ids")[: len(prompt)] == prompt
     assert thinking.js("return [TinyLLM.app.thoughts.length, fold.hidden]") == [0, True]
+
+
+def test_an_accent_joins_its_letter_before_a_text_is_encoded(thinking, folder):
+    text = "cafe\u0301 de\u0301ja\u0300"
+    thinking.visit(f"{thinking.address}#tokens")
+    ids = thinking.js("return TinyLLM.app.loaded.tokenizer.encode(arguments[0])", text)
+    assert ids == Tokenizer(folder).encode(text)
+
+
+def test_a_tokenizer_of_another_kind_is_refused(folder, tmp_path):
+    other = shutil.copytree(folder, tmp_path / "other")
+    path = other / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": {"type": "NFD"}}))
+    with pytest.raises(CheckpointError, match="reads byte-level BPE"):
+        model_script("other", other)
 
 
 def test_a_model_that_never_thinks_is_not_asked_for_it(thinking):
