@@ -96,7 +96,7 @@ def test_best_weighted(rng, count, shift):
 
 test_best_weighted_none = check(
     "13.3", cases=rows("answers, scores", ((None, 6, None, 6), (0.75, 0.25, 0.875, 0.125)),
-                       ((3, None, 2), (-0.5, 2.0, -0.25))),
+                       ((3, None, 2), (-0.5, 2.0, -0.25)), ((2, 0, 0), (0.75, 0.5, 0.5))),
 )(visible.test_best_weighted)  # fmt: skip
 test_best_none = check("13.3", points=0.5, answers=(None, None, None), scores=(0.5, 0.75,
     0.25))(visible.test_best_none)  # fmt: skip

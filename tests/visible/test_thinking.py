@@ -139,7 +139,7 @@ test_budget_padded = check("13.2", "prompts of different lengths, padded on the 
 )
 test_budget_drawn = check(
     "13.2", "prompts of {lengths} tokens, drawn at temperature {temperature}", points=0.5,
-    temperature=[0.9], lengths=[(3, 5, 1), (3,)],
+    temperature=[0.9], cases=rows("lengths, budget", ((3, 5, 1), 2), ((3,), 0)),
 )(padded_call)  # fmt: skip
 test_budget_positions = check(
     "13.2", "arguments by position: budget, max_new_tokens, the marks, closing", points=0.5
