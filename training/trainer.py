@@ -162,9 +162,9 @@ class Trainer:
         self.export()
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
+        for part in (self.model, self.optimizer):
+            part.load_state_dict(state["model" if part is self.model else "optimizer"])
 
     def export(self) -> None:
         """Write the model as it is now in Hugging Face's layout, with recipe, log and plot."""

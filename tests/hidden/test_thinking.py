@@ -179,6 +179,8 @@ def test_needed(rng, z, count=4):
     return call
 
 
+test_needed_whole = check("13.6", points=0.5, cases=rows("z, difference, disagreement",
+    (1.0, 0.25, 0.25)))(visible.test_needed_whole)  # fmt: skip
 test_needed_sign = check("13.6", points=0.5, cases=rows("difference, disagreement",
     (-0.03, 0.2), (-0.5, 0.5), (1.0, 1.0)))(visible.test_needed)  # fmt: skip
 test_needed_refused = check("13.6", points=0.5, cases=rows("difference, disagreement",

@@ -21,7 +21,7 @@ def finish_report(lab: Lab, answered: Container[Exercise] = ()) -> Report:
     rows = []
     for label, wanted in (("ok", True), ("open", False)):
         lines = [
-            f"{e.id} {e.title}{'' if e.core else tr(' ({kind})', kind=tr(e.kind))}"
+            " ".join([e.id, e.title, *([] if e.core else [tr("({kind})", kind=tr(e.kind))])])
             + ("" if wanted else tr(": ") + tr(report.status.value))
             for e, report, _ in found if report.passed is wanted
         ]  # fmt: skip

@@ -70,7 +70,8 @@ class Blocks(Double):
         self.ref_count[block] -= 1
         if not self.ref_count[block]:
             self.free_blocks[block] = None
-            self.free_blocks.move_to_end(block, last=block in self.content)
+            if block not in self.content:
+                self.free_blocks.move_to_end(block, last=False)
 
     def report(self) -> dict[str, Any]:
         return {
