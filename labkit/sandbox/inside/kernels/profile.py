@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 NOBODY, SEVERAL = -1, -2
+FAR = 2**31  # bytes
 
 
 class OutsideMemory(IndexError):
@@ -132,6 +133,9 @@ class Launch:
         """Which tensor is nearest, and how far off the first place is."""
         place = int(places[0])
         gaps = [max(t.start - place, place - t.end, 0) for t in self.tensors]
+        if min(gaps) > FAR:  # which one is nearest is chance
+            where = f"program {shown(program)} of {self.kernel} {kind} a place"
+            return f"{where} more than 2^31 bytes from all tensors: an address is wrong"
         near = self.tensors[int(np.argmin(gaps))]
         index, last = (place - near.start) // near.itemsize, len(near.writers) - 1
         return (
