@@ -218,10 +218,10 @@ def fit_scaling_law(
 
         law = columns(...) @ factors
 
-    Every alpha is tried with every beta of `exponents`, the same one too. The best factors of
-    such a pair make the sum of squared *relative* errors, (law / loss - 1)^2 over all runs, as
-    small as factors of any sign can. If one of them is negative the pair is left out; one pair
-    at least remains. Of these the pair with the least sum is returned.
+    alpha and beta are any two of `exponents`, which may be the same. The best factors of such a
+    pair are those, of any sign, with the least sum of squared *relative* errors,
+    (law / loss - 1)^2, over all runs. A pair is left out if one of its best factors is
+    negative; at least one pair remains. Of these, the one with the least sum is the answer.
 
     Shapes: parameters, tokens and losses (R,), exponents (X,) -> factors (C,), alpha, beta
     dtype:  float64; alpha and beta are plain numbers
@@ -327,8 +327,8 @@ def step_with_masters(
     and clipped together to max_grad_norm in float32; the optimizer steps with lr in every
     group; the weights become the rounded masters. The masters keep what rounding takes from
     the weights, so they are never made from the weights anew. Weights stay the same objects in
-    the same dtype. A weight without a gradient leaves its master without one, even if that still
-    has one of an earlier step. Afterwards no weight has a gradient: None, not zeros.
+    the same dtype. A weight without a gradient leaves its master without one, even if that has
+    one of an earlier step. Afterwards no weight has a gradient: None, not zeros.
 
     Shapes: -> the norm of all gradients together, before clipping, a plain number
     Source: Micikevicius et al. 2017, https://arxiv.org/abs/1710.03740
