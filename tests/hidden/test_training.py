@@ -162,7 +162,7 @@ test_clean_copies = check("8.6", points=0.7, texts=[11, 12])(visible.test_clean_
 
 test_law = check("8.7", points=1.5, runs=[17, 30])(visible.test_law)
 test_law_product = check("8.7", runs=[15, 25])(visible.test_law_product)
-test_law_relative = check("8.7", points=1.5, noise=0.25, runs=[12, 20])(
+test_law_relative = check("8.7", points=1.5, noise=0.25, runs=[12, 20, 16])(
     visible.test_law_relative
 )
 test_law_positive = check("8.7", points=0.5, floor=-0.4, runs=25)(visible.test_law_positive)
