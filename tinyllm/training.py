@@ -197,8 +197,8 @@ def clean(
     A text is left out if it is cut off: white space aside, it does not end with . or ! or ? or
     with one of these and a closing ". It is left out if it contradicts itself:
     contradictions(text) counts how often. And it is left out if it is alike (pairs, as
-    near_duplicates gives them) to an earlier text that is *kept*: of several copies the first
-    that is whole and true stays.
+    near_duplicates gives them) to any earlier text that is *kept*. One that is alike only to
+    texts that were left out stays: of several copies the first that is whole and true.
     """
     # YOUR CODE HERE (about 8 lines)
     raise NotImplementedError("Exercise 8.6: minhash, near_duplicates, clean")
@@ -214,12 +214,14 @@ def fit_scaling_law(
 ) -> tuple[Tensor, float, float]:
     """The law of a given form that fits runs best: its factors, alpha and beta.
 
-    columns(parameters, tokens, alpha, beta) gives C numbers for each run, (R, C), and a law is
-    their sum with C factors, the same for all runs: for given exponents it is linear. alpha and
-    beta are two of `exponents`, which may be the same. Of all such pairs it is the one whose
-    best factors leave the least sum of squared *relative* errors, (law / loss - 1)^2, over all
-    runs. No factor may be negative: a pair whose best factors include a negative one is left
-    out.
+    columns(parameters, tokens, alpha, beta) gives C numbers for each run, (R, C), and
+
+        law = columns(...) @ factors
+
+    alpha and beta are any two of `exponents`, which may be the same. The best factors of such a
+    pair are those, of any sign, with the least sum of squared *relative* errors,
+    (law / loss - 1)^2, over all runs. A pair is left out if one of its best factors is
+    negative; at least one pair remains. Of these, the one with the least sum is the answer.
 
     Shapes: parameters, tokens and losses (R,), exponents (X,) -> factors (C,), alpha, beta
     dtype:  float64; alpha and beta are plain numbers
@@ -289,8 +291,8 @@ class Trainer:
         return losses
 
     def save(self, file: IO[bytes]) -> None:
-        """Write a checkpoint: all that later steps depend on and that the arguments of
-        __init__ do not hold, as they were when the training began.
+        """Write a checkpoint: all that later steps depend on and that a new Trainer, made with
+        the same arguments, does not have.
 
         file is open for writing; torch.save writes to it.
         """
@@ -325,8 +327,8 @@ def step_with_masters(
     and clipped together to max_grad_norm in float32; the optimizer steps with lr in every
     group; the weights become the rounded masters. The masters keep what rounding takes from
     the weights, so they are never made from the weights anew. Weights stay the same objects in
-    the same dtype. A weight without a gradient has a master without one. Afterwards no weight
-    has a gradient.
+    the same dtype. A weight without a gradient leaves its master without one, even if that has
+    one of an earlier step. Afterwards no weight has a gradient: None, not zeros.
 
     Shapes: -> the norm of all gradients together, before clipping, a plain number
     Source: Micikevicius et al. 2017, https://arxiv.org/abs/1710.03740

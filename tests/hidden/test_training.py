@@ -158,13 +158,16 @@ test_alike_share = check("8.6", points=0.3, size=32, bands=8,
     threshold=0.125)(visible.test_alike_share)  # fmt: skip
 test_clean = check("8.6", points=0.7, count=[9, 11])(visible.test_clean)
 test_clean_pairs = check("8.6", points=0.9, count=[11, 12, 12])(visible.test_clean_pairs)
+test_clean_copies = check("8.6", points=0.7, texts=[11, 12])(visible.test_clean_copies)
 
 test_law = check("8.7", points=1.5, runs=[17, 30])(visible.test_law)
 test_law_product = check("8.7", runs=[15, 25])(visible.test_law_product)
-test_law_relative = check("8.7", points=1.5, noise=0.25, runs=[12, 20])(
+test_law_relative = check("8.7", points=1.5, noise=0.25, runs=[12, 20, 16])(
     visible.test_law_relative
 )
 test_law_positive = check("8.7", points=0.5, floor=-0.4, runs=25)(visible.test_law_positive)
+test_law_nearly = check("8.7", points=0.5, runs=20, exact=(0.2, 0.35))(visible.test_law_nearly)
+test_law_equal = check("8.7", points=0.5, runs=18, exact=(0.35, 0.35))(visible.test_law_equal)
 test_law_by_position = check("8.7", points=0.5, runs=16)(visible.test_law_by_position)
 test_optimal = check("8.7", points=1.5, flops=[None, 3e13])(visible.test_optimal)
 

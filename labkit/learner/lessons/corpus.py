@@ -22,14 +22,17 @@ Labeled = tuple[str, str]  # a text and its fault, "" for none
 
 
 def crawl(seed: int, count: int) -> list[Labeled]:
-    """So many texts in a drawn order, most of them without a fault."""
+    """So many texts in a drawn order, a planted fault in more than half of them. What was to be
+    doubled before there was a text to double has no fault."""
     rng = Random(f"TinyLLM crawl {seed}")
     found = islice(stories(SPLITS["train"][500_000 + seed]), count)
     texts: list[Labeled] = []
     for number, story in enumerate(found):
         kind = rng.choices([*FAULTS, ""], [*FAULTS.values(), 1 - sum(FAULTS.values())])[0]
         texts.append((_with_fault(kind, story, number, texts, rng), kind))
-    return texts
+    first = next((i for i, (_, kind) in enumerate(texts) if not kind), count)
+    early = [(text, "" if kind.endswith("doubled") else kind) for text, kind in texts[:first]]
+    return early + texts[first:]
 
 
 def _with_fault(

@@ -191,16 +191,28 @@ def momentum(model: nn.Module) -> Momentum:
     return Momentum([{"params": [*model.parameters()]}], lr=0.7, momentum=0.9)
 
 
+def draws(seed: int) -> torch.Generator:
+    """One generator for all that a call hands out with the same seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+draws.shared = True
+
+
 class Disk(Double, io.BytesIO):
     """A file that stays between the steps of a call; each step finds it at its beginning.
 
-    trainer  what has trained for `steps` steps, saved itself here, and trained on
+    trainer    what has trained for `steps` steps, saved itself here, and trained on
+    generator  another trainer's, of which each step tells what it would draw next
     """
 
     shared = True
 
-    def __init__(self, trainer: Any = None, steps: int = 0):
+    def __init__(
+        self, trainer: Any = None, steps: int = 0, generator: torch.Generator | None = None
+    ):
         super().__init__()
+        self.generator = generator
         if trainer is not None:
             with torch.enable_grad():
                 trainer.run(steps)
@@ -210,7 +222,10 @@ class Disk(Double, io.BytesIO):
 
     def report(self) -> dict[str, Any]:
         self.seek(0)
-        return {}
+        if self.generator is None:
+            return {}
+        copy = torch.Generator().set_state(self.generator.get_state())
+        return {"the next draw of the generator given": torch.randperm(9, generator=copy)}
 
 
 class Half(Shared, Double):
@@ -220,7 +235,10 @@ class Half(Shared, Double):
         super().__init__(seed, **config)
         self.copies = {name: w.detach().clone() for name, w in self.named_parameters()}
         self.to(dtype)
-        self.optimizer = Momentum([{"params": [*self.copies.values()]}], lr=0.7, momentum=0.9)
+        parts = [
+            [w for w in self.copies.values() if (w.dim() == 2) is m] for m in (True, False)
+        ]
+        self.optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
 
     def report(self) -> dict[str, Any]:
         left = sum(weight.grad is not None for weight in self.parameters())
