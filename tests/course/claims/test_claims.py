@@ -19,7 +19,7 @@ import pytest
 from labkit.course.lang import Catalog
 from labkit.course.paths import LABKIT, NOTEBOOKS, SOLUTIONS
 from labkit.course.syllabus import LABS, find_lab, tomllib
-from labkit.learner.lessons import kernels, rewards
+from labkit.learner.lessons import cups, kernels, rewards
 from tests.course.claims import posttraining_runs
 from tests.course.claims.makers import MAKERS, RECORDS, SEEDS, make
 
@@ -92,6 +92,10 @@ for row in kernels.recorded():  # two runs on a GPU
     reached = [row["flops"] / ms * 1000 / H200[0] for ms in row["times"]["ours"]]
     RECORDED[f"kernel_{row['kernel']} share"] = reached
 
+for layers, rows in cups.recorded_by_layers().items():  # at two swaps; at most from four on
+    RECORDED[f"cups_two_{layers}"] = [row["fast"][1] for row in rows]
+    RECORDED[f"cups_more_{layers}"] = [max(row["fast"][3:]) for row in rows]
+
 
 @pytest.mark.parametrize("module, claim", CLAIMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_a_sentence_says_what_its_record_says(module, claim):
@@ -112,11 +116,8 @@ def chinese_catalog():
 
 def test_a_record_has_ten_seeds():
     few = {name: len(row) for name, row in RECORDED.items() if len(row) != len(SEEDS)}
-    assert {name.partition("_")[0].partition(".")[0] for name in few} <= {
-        "rl",
-        "story",
-        "kernel",
-    }
+    known = {"rl", "story", "kernel", "cups"}
+    assert {name.partition("_")[0].partition(".")[0] for name in few} <= known
 
 
 def test_a_result_over_seeds_is_bound_to_a_record():
