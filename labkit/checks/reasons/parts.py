@@ -20,7 +20,7 @@ from labkit.sandbox.inside.call import Outcome
 MOST_PARTS = 20
 MOST_NAMED = 5  # parts on each side that a sentence lists
 PLAIN = "values"  # the part that is everything, without dtypes, gradients and side effects
-RANKS = said("all that is on the ranks")  # one part: what is true of some of them is no reason
+RANKS = said("all that is on the ranks")  # as one part: some explain nothing
 Key = int | str
 View = Callable[[list[Outcome]], list[Outcome]]
 

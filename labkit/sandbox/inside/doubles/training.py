@@ -178,7 +178,7 @@ def training(
 
 
 class Shared(WindowModel):
-    """One model for all that a call hands out with the same arguments."""
+    """One model for all that a call makes with the same arguments."""
 
     shared = True
 
@@ -192,7 +192,7 @@ def momentum(model: nn.Module) -> Momentum:
 
 
 def draws(seed: int) -> torch.Generator:
-    """One generator for all that a call hands out with the same seed."""
+    """One generator for all that a call makes with the same seed."""
     return torch.Generator().manual_seed(seed)
 
 
