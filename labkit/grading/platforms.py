@@ -56,7 +56,6 @@ class Platform:
     layouts       see Layout; of all platforms' the first that fits is taken
     timed         of several notebooks of a learner the latest counts; else a person is asked
     clock         whether the time of a file is when it was handed in; else nobody is late
-    stamped       whether a timestamp.txt in its folders is its own, and no learner's
     one_number    whether a person has the same number in all labs
     metadata      the file beside its folders that says who handed in
     test_student  the name that it gives to a learner who is nobody
@@ -82,7 +81,6 @@ class Platform:
     layouts: tuple[Layout, ...] = ()
     timed: bool = True
     clock: bool = True
-    stamped: bool = False
     one_number: bool = False
     metadata: str = ""
     test_student: str = ""
@@ -207,10 +205,7 @@ PLATFORMS = (
     Platform(
         "nbgrader",
         # ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c/01_rmsnorm.ipynb
-        layouts=(Layout(rf"(?P<who>[^+/]+)\+(?:{LAB})\+(?P<time>[^+/]+)(?:\+[^/]*)?/"),
-                 # ann/01_rmsnorm/01_rmsnorm.ipynb, with timestamp.txt
-                 Layout(rf"(?!{SLUG})(?P<who>[^/]+)/(?:{LAB})/", whole=True)),
-        stamped=True,
+        layouts=(Layout(rf"(?P<who>[^+/]+)\+(?:{LAB})\+(?P<time>[^+/]+)(?:\+[^/]*)?/"),),
     ),
     Platform(
         FOLDER,

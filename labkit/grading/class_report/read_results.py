@@ -31,12 +31,12 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     results = join_class(rules, submissions, standings, people, missing)
     results.left = [e.learner for e in results.entries if e.learner in course.rules.left]
     results.entries = [e for e in results.entries if e.learner not in course.rules.left]
-    fewer = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()
-             if issue.lab == lab.name and issue.sha and not issue.kept}  # fmt: skip
+    questions = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()
+                 if issue.lab == lab.name and issue.known and issue.sha}  # fmt: skip
     for entry in results.without_grade:
         entry.ungraded = ungraded.get(entry.learner, "")
     for entry in results.handed:
-        entry.unsettled = fewer.get(entry.learner, "")
+        entry.unsettled = questions.get(entry.learner, "")
     for entry in results.entries:
         entry.key = keys.get(entry.learner) or ""
         entry.change = published.change(entry.learner, entry.grade)

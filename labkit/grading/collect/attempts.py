@@ -1,4 +1,8 @@
-"""A source as attempts: the lab of each notebook, and what its path says of its learner."""
+"""The attempts in a source: the lab of each notebook, and the learner that its path names.
+
+One layout fits a whole source. To try each file alone would find a few more owners; but then a
+file's name, which a learner chooses, could decide whose work it is.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,14 +18,14 @@ from pathlib import Path
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, Lab
-from labkit.grading.collect.labs import MODULE, lab_by_name, lab_of, read_notebook
-from labkit.grading.collect.walk import ARCHIVE, BESIDE, GIT, Found, Parts, files_of
+from labkit.grading.collect.labs import lab_by_name, lab_of_cells
+from labkit.grading.collect.modules import MODULE
+from labkit.grading.collect.walk import ARCHIVE, TABLES, Found, Parts, files_of
 from labkit.grading.judge.notebook_file import (
     MAX_NOTEBOOK,
     NotANotebook,
     without_outputs,
 )
-from labkit.grading.nbgrader.timestamp import STAMP, STAMP_BYTES, parse_timestamp
 from labkit.grading.platform_files import members_in, time_in
 from labkit.grading.platforms import WRAPPER, Layout, Platform, all_layouts, platform_of
 
@@ -31,13 +35,12 @@ class Claim:
     """What a path says of its learner.
 
     sure     what no learner chooses: a login, a student number, an e-mail address
-    names    what learners may choose; empty texts where they chose none
-    user     the platform's number for the person; empty where it has none
-    number   of the file: later ones are larger; 0 where the platform does not count
-    late     the platform's own mark, or False where no time is known; None: the time decides
+    names    what learners may choose; empty texts if they chose none
+    user     the platform's number for the person, if it has one
+    number   of the file: later ones are larger; 0 if the platform does not count
+    late     the platform's own mark, or False if it has no time; None: the time decides
     when     the platform's own time, in UTC
-    platform None where a person said it
-    folder   where the platform puts its own files; empty where it may be a learner's folder
+    platform None for what a person said
     """
 
     sure: Parts = ()
@@ -47,7 +50,6 @@ class Claim:
     late: bool | None = None
     when: datetime | None = None
     platform: Platform | None = None
-    folder: Parts = ()
 
     @property
     def key(self) -> str:
@@ -64,17 +66,17 @@ class Claim:
 class Attempt:
     """A file of a source.
 
-    claim      None where the layout of the source does not fit
-    lab        the lab of its cells, else of its name
-    reason     why it cannot be graded (it has no content then), or whose it is cannot be known
-    other      it is a file of another kind, perhaps not meant to be graded
-    content    a copy of the notebook, until it is known whose it is; `sha`: its hash
-    begun      the exercises that it answers
-    code       the bytes of a file that may be a learner's module
-    origin     the platform's path of what a person gives to a learner from our own copies
+    file     its path, as the platform named it
+    claim    None if the layout of the source does not fit
+    lab      the lab of its cells, else of its name
+    reason   why it cannot be graded, or why its learner cannot be known
+    other    it is of another kind, perhaps not meant to be graded
+    content  a copy of the notebook, until its learner is known; `sha`: its hash
+    learner  the id, once it is known
+    code     the content of a file that may be a learner's module
     """
 
-    source: str
+    file: str
     parts: Parts
     when: datetime | None = None
     claim: Claim | None = None
@@ -83,10 +85,8 @@ class Attempt:
     other: bool = False
     content: Path | None = None
     sha: str = ""
-    begun: frozenset[str] = frozenset()
     learner: str = ""
     code: bytes = b""
-    origin: str = ""
 
     @property
     def order(self) -> list[float]:
@@ -102,13 +102,8 @@ class Attempt:
         return self.claim.key if self.claim else ""
 
     @property
-    def file(self) -> str:
-        path = "/".join((self.source, *self.parts[self.parts[0] == self.source :]))
-        return self.origin or path
-
-    @property
     def shown(self) -> str:
-        """What is known of the learner."""
+        """The learner, as far as they are known."""
         if self.learner or self.claim is None:
             return self.learner or "?"
         name, user = self.claim.shown, self.claim.user
@@ -116,68 +111,68 @@ class Attempt:
 
 
 def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
-    """Everything in a source that somebody may have handed in, whole notebooks in `spool`.
-
-    A platform's own file counts where the platform puts it, and is any other file elsewhere.
-    """
-    attempts, beside, clones = [], {}, set()
+    """Return everything in a source that may have been handed in; notebooks are copied to
+    `spool`."""
+    attempts, tables = [], {}
     for found in files_of(source):
-        if found.parts[-1] == GIT:
-            clones.add(found.parts[:-1])
-        if found.data is not None and found.parts[-1] in BESIDE and not found.inner:
-            beside[found.parts] = found.data
+        if found.data is not None and found.parts[-1] in TABLES and not found.inner:
+            tables[found.parts] = found.data
         attempts.append(attempt_of(found, source.name, wanted, spool))
-    claims, base = claims_of([a.parts for a in attempts], [bool(a.sha) for a in attempts])
-    platform = next((claim.platform for claim in claims if claim), None)
-    table = (*base, platform.metadata) if platform else ()
-    listed, broken = defaultdict(list), {}
-    if table in beside:
-        try:
-            for folder, sure, name, time in members_in(beside[table]):
-                if user := next(filter(None, (*sure, name)), ""):
-                    claim = Claim(sure, (name,), user, when=time, platform=platform)
-                    listed[folder].append(claim)
-        except ValueError as error:
-            broken[table] = tr("it cannot be read ({error})", error=error)
-    result, used = [], {table}
-    for attempt, claim in zip(attempts, claims, strict=True):
-        if attempt.other and attempt.parts[-1].startswith("._"):  # macOS's, of nobody
-            claim = None
-        members, when = [claim], attempt.when
-        if claim and platform.metadata:
-            members = listed.get(attempt.parts[len(base)]) or [None]
-            if members == [None] and not attempt.reason:
-                note = tr("{file} does not say whose it is", file=platform.metadata)
-                attempt = replace(attempt, reason=note)
-        stamp = (*claim.folder, STAMP) if claim and platform.stamped and claim.folder else ()
-        if stamp in beside and not any(stamp[:end] in clones for end in range(len(stamp) - 1)):
-            when = parse_timestamp(beside[stamp][: STAMP_BYTES + 1])
-            used.add(stamp)
-            if when is None:
-                broken[stamp] = tr("it holds no time; that of the notebook's file counts")
-        for member in members:
-            time = (member and member.when) or when or attempt.when
-            result.append(replace(attempt, claim=member, when=time))
-    faults = [Attempt(source.name, parts, reason=why) for parts, why in broken.items()]
-    return [attempt for attempt in result if attempt.parts not in used] + faults
+    layout = SourceLayout([a.parts for a in attempts if a.sha] or [a.parts for a in attempts])
+    claims = layout.claims([attempt.parts for attempt in attempts])
+    pairs = [
+        (attempt, None if attempt.other and attempt.parts[-1].startswith("._") else claim)
+        for attempt, claim in zip(attempts, claims, strict=True)
+    ]  # macOS's, of nobody
+    if layout.platform and layout.platform.metadata:
+        pairs = list(with_members(pairs, layout, tables))
+    return [replace(attempt, claim=claim, when=(claim and claim.when) or attempt.when)
+            for attempt, claim in pairs]  # fmt: skip
+
+
+def with_members(
+    pairs: Iterable[tuple[Attempt, Claim | None]],
+    layout: SourceLayout,
+    tables: Mapping[Parts, bytes],
+) -> Iterator[tuple[Attempt, Claim | None]]:
+    """Yield each attempt once for each person that the platform's own table lists. The table
+    counts only where the platform puts it: elsewhere a learner may have written it."""
+    platform, people = layout.platform, defaultdict(list)
+    table, fault = (*layout.base, platform.metadata), ""
+    try:
+        for folder, sure, name, time in members_in(tables.get(table, b"")):
+            if user := next(filter(None, (*sure, name)), ""):
+                claim = Claim(sure, (name,), user, when=time, platform=platform)
+                people[folder].append(claim)
+    except ValueError as error:
+        fault = tr("it cannot be read ({error})", error=error)
+    missing = tr("{file} does not say whose it is", file=platform.metadata)
+    for attempt, claim in pairs:
+        owners = people[attempt.parts[len(layout.base)]] if claim else [None]
+        if attempt.parts != table:
+            yield from ((attempt, owner) for owner in owners)
+            if not owners:
+                yield replace(attempt, reason=attempt.reason or missing), None
+        elif fault:
+            yield replace(attempt, reason=fault, other=False), None
 
 
 def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> Attempt:
+    path = "/".join((source, *found.parts[found.parts[0] == source :]))
     lab = lab_by_name(found.parts) or wanted
-    attempt = Attempt(source, found.parts, found.when, lab=lab, reason=found.reason)
+    attempt = Attempt(path, found.parts, found.when, lab=lab, reason=found.reason)
     if found.data is not None and MODULE.search(found.parts[-1]):
         attempt, found = replace(attempt, code=found.data), replace(found, data=None)
-    if found.data is None or found.parts[-1] in BESIDE:
+    if found.data is None or found.parts[-1] in TABLES:
         other = tr("it is no notebook; the notebook itself, the .ipynb, is needed")
         is_other = found.other or not found.reason
         return replace(attempt, reason=found.reason or other, other=is_other)
     try:
         is_large = len(found.data) > MAX_NOTEBOOK
         data = without_outputs(found.data) if is_large else found.data
-        votes, begun = read_notebook(data)
+        lab = lab_of_cells(data) or lab
     except NotANotebook as error:
         return replace(attempt, reason=str(error))
-    lab = lab_of(votes) or attempt.lab
     if lab is None:
         reason = tr("neither its name nor its cells tell a lab; --lab names it")
         return replace(attempt, reason=reason)
@@ -186,58 +181,81 @@ def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> At
         return replace(attempt, lab=lab, reason=reason, other=True)
     sha = hashlib.sha256(data).hexdigest()
     write_whole(spool / sha, data)
-    return replace(attempt, lab=lab, content=spool / sha, sha=sha, begun=begun)
+    return replace(attempt, lab=lab, content=spool / sha, sha=sha)
 
 
-# Whose
+class SourceLayout:
+    """The one layout of a source, by the paths of the notebooks in it.
 
-
-def claims_of(
-    paths: Sequence[Parts], telling: Sequence[bool]
-) -> tuple[list[Claim | None], Parts]:
-    """Of each file of a source whose it is, by the one layout of the source; None for files
-    that do not fit it. Also the folders that all files share.
-
-    telling   which of the files say what the layout is: notebooks that can be read
+    base      the folders that all files share
+    is_class  whether several hand-ins are side by side; a single folder may be a learner's own
     """
-    certain = [path for path, tells in zip(paths, telling, strict=True) if tells] or paths
-    levels = [{*names} for names in zip(*(path[:-1] for path in certain), strict=False)][:2]
-    places = [place for place, names in enumerate(levels, 1) if WRAPPER.fullmatch(min(names))
-              and all(len(above) == 1 for above in levels[:place])]  # fmt: skip
-    for place in sorted({int(1 in places), *places}, reverse=True):
-        base = certain[0][:place] if certain else ()
-        platform, layout, is_class = layout_of([plain(p[place:]) for p in certain])
-        if layout and layout.first:
-            break
-    found = {path: match for path in paths if layout and path[:place] == base
-             and (match := layout.match(plain(path[place:])))}  # fmt: skip
-    slugs = Counter(match["slug"] for match in found.values() if "slug" in match.re.groupindex)
-    slug = max(slugs, key=lambda slug: (slugs[slug], -len(slug))) if slugs else None
-    claims, names = {}, defaultdict(set)
-    for path, match in found.items():
-        if claim := claim_in(platform, match, slug):
+
+    def __init__(self, notebooks: Sequence[Parts]):
+        levels = [{*names} for names in zip(*(path[:-1] for path in notebooks), strict=False)]
+        wrapped = [depth for depth, names in enumerate(levels[:2], 1)
+                   if WRAPPER.fullmatch(min(names))
+                   and all(len(above) == 1 for above in levels[:depth])]  # fmt: skip
+        for depth in sorted({int(1 in wrapped), *wrapped}, reverse=True):
+            self.base = notebooks[0][:depth] if notebooks else ()
+            texts = [plain(path[depth:]) for path in notebooks]
+            self.platform, self.layout = best_layout(texts)
+            if self.layout and self.layout.first:
+                break
+        self.is_class = len({text.partition("/")[0] for text in texts}) > 1
+
+    def match(self, path: Parts) -> re.Match[str] | None:
+        depth = len(self.base)
+        is_inside = self.layout and path[:depth] == self.base
+        return self.layout.match(plain(path[depth:])) if is_inside else None
+
+    def claims(self, paths: Sequence[Parts]) -> list[Claim | None]:
+        """Return what each path says of its learner; None if the layout does not fit it."""
+        matches = [self.match(path) for path in paths]
+        slugs = Counter(match["slug"] for match in matches
+                        if match and "slug" in match.re.groupindex)  # fmt: skip
+        slug = max(slugs, key=lambda slug: (slugs[slug], -len(slug))) if slugs else None
+        claims = [match and self.claim_in(match, slug) for match in matches]
+        names: dict[str, set[Parts]] = defaultdict(set)
+        for claim in filter(None, claims):
             names[claim.user].add(claim.names)
-            # A single folder may be a learner's own
-            folder = path[: place + match[0].count("/")] if is_class else ()
-            when = claim.when if is_class else None
-            claims[path] = replace(claim, folder=folder, when=when)
-    for path, claim in claims.items():
-        if len(names[claim.user]) > 1:  # the number of something else
-            claims[path] = replace(claim, user="")
-    return [claims.get(path) for path in paths], base
+        return [replace(claim, user="") if claim and len(names[claim.user]) > 1 else claim
+                for claim in claims]  # a number of several people is not a person's # fmt: skip
+
+    def claim_in(self, match: re.Match[str], slug: str | None) -> Claim | None:
+        """
+        slug    what all hand-ins begin with
+        """
+        found = match.groupdict()
+        number = "user" if "user" in found else "id"
+        user, late = found.get(number) or "", no_clock(self.platform)
+        if slug is not None:
+            end = match.end(number)
+            if not match.string.startswith(slug) or end <= len(slug):
+                return None
+            user = match.string[len(slug) : end]
+        if "late" in found:
+            late = bool(found["late"])
+        who = ARCHIVE.sub("", found.get("who") or "").strip()
+        name = who or ARCHIVE.sub("", found.get("name") or "").strip()
+        names = (name,) if {"who", "name"} & {*found} else ()
+        sure = (who or user * ("id" in found),)
+        when = time_in(found.get("time") or "") if self.is_class else None
+        number = int(found.get("file") or 0)
+        return Claim(sure, names, user, number, late, when, self.platform)
 
 
-def plain(parts: Parts) -> str:
+def plain(parts: Iterable[str]) -> str:
     return unicodedata.normalize("NFC", "/".join(parts))
 
 
-def layout_of(texts: Sequence[str]) -> tuple[Platform | None, Layout | None, bool]:
-    """The first layout that fits most of what lies side by side in a source; but before it one
-    that fits all of it and that no learner can leave. Also whether that is more than one."""
+def best_layout(texts: Sequence[str]) -> tuple[Platform | None, Layout | None]:
+    """Return the first layout that fits most of a source's entries; but before it one that fits
+    all of them and that no learner can leave."""
     entries: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         entries[text.partition("/")[0]].append(text)
-    layouts, is_class = [*all_layouts()], len(entries) > 1
+    layouts = [*all_layouts()]
     marked = [(platform, layout) for platform, layout in layouts
               if layout.mark and all(layout.mark in text for text in texts)]  # fmt: skip
     fits = []
@@ -246,31 +264,18 @@ def layout_of(texts: Sequence[str]) -> tuple[Platform | None, Layout | None, boo
         is_whole = count == len(entries) > layout.whole
         if is_whole or (2 * count > len(entries) and not layout.whole):
             fits.append((not (is_whole and layout.first), len(fits), platform, layout))
-    return *min(fits, default=(0, 0, None, None))[2:], is_class
+    return min(fits, default=(0, 0, None, None))[2:]
 
 
-def claim_in(platform: Platform, match: re.Match[str], slug: str | None) -> Claim | None:
-    found = match.groupdict()
-    number = "user" if "user" in found else "id"
-    user, late = found.get(number) or "", None if platform.clock else False
-    if slug is not None:  # what all hand-ins begin with
-        end = match.end(number)
-        if not match.string.startswith(slug) or end <= len(slug):
-            return None
-        user = match.string[len(slug) : end]
-    if "late" in found:
-        late = bool(found["late"])
-    who = ARCHIVE.sub("", found.get("who") or "").strip()
-    name = who or ARCHIVE.sub("", found.get("name") or "").strip()
-    names = (name,) if {"who", "name"} & {*found} else ()
-    sure = (who or user * ("id" in found),)
-    when = time_in(found.get("time") or "")
-    return Claim(sure, names, user, int(found.get("file") or 0), late, when, platform)
+def no_clock(platform: Platform) -> bool | None:
+    """Return False, not late, for a platform without times; None for any other."""
+    return None if platform.clock else False
 
 
 def claim_called(key: str) -> Claim | None:
-    """The claim with this key."""
+    """Return the claim with this key."""
     if (platform := platform_of(key)) is None:
         return None
-    name, late = key[len(platform.name) + 1 :], None if platform.clock else False
-    return Claim(names=(name,), user=name * platform.has_users, late=late, platform=platform)
+    name = key[len(platform.name) + 1 :]
+    user = name * platform.has_users
+    return Claim(names=(name,), user=user, late=no_clock(platform), platform=platform)

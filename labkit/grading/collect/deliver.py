@@ -2,13 +2,14 @@
 
 course/submitted/ID/LAB/LAB.ipynb        the attempt that counts, with timestamp.txt
 course/collected/learners/ID/LAB/        every attempt there was, this one too
-course/collected/unknown/NAME/LAB/       notebooks of which it is open whose they are
+course/collected/unknown/NAME/LAB/       notebooks whose learner is open
 course/collected/manifest.json           where each attempt that counts came from
 course/collected/needs_a_look.json       what a person has to settle (issues.py)
 course/collected/last.csv                what became of each file of the last run
 
-The latest attempt counts, and only a later one replaces it. Nothing is guessed: what no layout
-and no roster settles stays open until `--as` says whose it is.
+The latest attempt counts, and only a later one replaces it. We ask instead of guessing: what no
+layout and no roster settles stays open until `--as` settles it. That costs a teacher a command
+for a file in a hundred, and no learner a grade.
 """
 
 from __future__ import annotations
@@ -26,16 +27,14 @@ from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, Claim, attempts_in, claim_called
 from labkit.grading.collect.folders import CollectFolders
-from labkit.grading.collect.labs import MODULE, rank_in_project
-from labkit.grading.collect.modules import fill_submission, modules_in, note_on_module
+from labkit.grading.collect.labs import rank_in_project
+from labkit.grading.collect.modules import blank_cells, lab_of_module
 from labkit.grading.collect.roster import Roster, normalize_name, roster_of
-from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.platforms import platform_of
 
 SPOOL = ".spool-"  # one course folder is written by one command at a time
-LABS_BY_NAME = {lab.name: lab for lab in LABS}
 
 
 def collect(
@@ -46,95 +45,92 @@ def collect(
     replace_newer: bool = False,
     learner: str | None = None,
 ) -> list[issues.Line]:
-    """Collect all that was handed in in `sources`.
+    """Collect everything that was handed in in `sources`.
 
-    lab        only this one; it is also the lab of notebooks that do not say theirs
-    learner    whose all of it is; else their paths say it
+    lab            only this one; it is also the lab of notebooks that name none
+    roster_file    a CSV of the class
+    replace_newer  let an earlier attempt replace a later one
+    learner        the owner of all of it; by default the paths name the owners
+    Returns a line for each file. Raises CourseError if nothing can be collected like this.
     """
-    run = Run(course, lab, roster_of(course, roster_file), replace_newer)
-    for stale in run.folders.collected.glob(f"{SPOOL}*"):  # of a run that was killed
+    run = Run(course, lab, roster_of(course, roster_file), replace_newer, learner)
+    collected = run.folders.collected
+    for stale in collected.glob(f"{SPOOL}*"):  # of a run that was killed
         rmtree(stale, ignore_errors=True)
-    with TemporaryDirectory(prefix=SPOOL, dir=run.folders.collected) as spool:
+    with TemporaryDirectory(prefix=SPOOL, dir=collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
-            inside = source.resolve().is_relative_to(run.folders.collected.resolve())
-            if inside and learner is None:
+            if learner is None and source.resolve().is_relative_to(collected.resolve()):
                 raise CourseError(f"{source} is where collect keeps its own files")
-            if learner is not None and MODULE.search(source.name):
-                source = fill_submission(course, learner, source, spool)
-                run.replace_newer = run.is_completed = True
             attempts += attempts_in(source, lab, Path(spool))
-        run.deliver(attempts if learner is None else run.assign(learner, attempts))
+        run.deliver(attempts)
     return run.lines
 
 
 class Run:
     """One run of collect: attempts become submissions, lines of the table, and open issues."""
 
-    def __init__(self, course: Course, wanted: Lab | None, roster: Roster, replace_newer: bool):
-        self.root, self.wanted, self.roster = course.root, wanted, roster
+    def __init__(
+        self,
+        course: Course,
+        wanted: Lab | None,
+        roster: Roster,
+        replace_newer: bool,
+        learner: str | None,
+    ):
+        self.root = course.root
+        self.wanted, self.roster, self.learner = wanted, roster, learner
         self.replace_newer = replace_newer
-        self.is_assigned = False  # a person said whose it is
-        self.is_completed = False  # it is what counts, with a module's answers
+        if learner is not None and safe_id(learner) != learner:
+            raise CourseError(f"{learner!r} cannot be a learner's id")
+        if learner is not None and roster.closed and learner not in roster.ids:
+            raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
         self.folders = CollectFolders(self.root)
         self.issues = issues.OpenIssues(self.root)
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
         self.new: list[issues.OpenIssue] = []
-        self.settled: set[str] = set()
-        self.delivered: dict[tuple[str, str], str] = {}
 
-    def deliver(self, attempts: list[Attempt]) -> None:
+    def deliver(self, attempts: Sequence[Attempt]) -> None:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
         rest: list[Attempt] = []
-        for attempt in map(self.with_learner, attempts):
+        for attempt in map(self.assigned if self.learner else self.with_learner, attempts):
             if not attempt.sha or self.wanted not in (None, attempt.lab):
                 rest.append(attempt)
             elif attempt.learner:
                 groups[attempt.learner, attempt.lab].append(attempt)
             else:
                 self.ask(attempt, self.owner_problem(attempt))
-        self.modules = {} if self.is_assigned else modules_in(rest)
-        for group in groups.values():
-            self.deliver_group(group)
+        for (learner, lab), group in groups.items():
+            modules = [
+                a for a in rest if a.learner == learner and lab_of_module(a.parts) == lab
+            ]
+            self.deliver_group(group, modules)
         self.report_ungraded(rest)
         self.folders.write_manifest()
-        self.issues.update(self.new, self.settled, self.delivered)
+        self.issues.update(self.new)
 
-    # Whose
+    # The owner of a notebook
 
-    def assign(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
-        """All of it is this learner's. It is remembered, should it come again; and whose the
-        number is that a platform gives to a person."""
-        if safe_id(learner) != learner:
-            raise CourseError(f"{learner!r} cannot be a learner's id")
-        if self.roster.closed and learner not in {person.id for person in self.roster.people}:
-            raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
-        self.is_assigned = True
+    def assigned(self, attempt: Attempt) -> Attempt:
+        """The attempt as that of the learner whom a person named. This is remembered for the
+        file, and for the number that a platform has for its owner."""
+        before = self.folders.manifest.get(f"{self.learner}/{attempt.lab_name}", {})
         asked = {issue.sha: issue for issue in self.issues.entries if issue.claim}
-        assigned = []
-        for attempt in attempts:
-            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
-            issue = asked.get(attempt.sha)
-            if issue and (claim := claim_called(issue.claim)):
-                claim = replace(claim, late=issue.late)
-            else:
-                claim = attempt.claim
-            claim = claim or claim_called(before.get("claim", "")) or Claim(names=(learner,))
-            if attempt.claim is None:
-                origin = issue.file if issue else before.get("source", "")
-                attempt = replace(attempt, origin=origin)
-            if self.is_completed and before:
-                claim = replace(claim, late=before.get("late"), number=before["order"][0])
-            self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
-            if claim.user:
-                self.issues.given[claim.key] = learner
-            assigned.append(replace(attempt, claim=claim, learner=learner))
-        return assigned
+        issue, claim, file = asked.get(attempt.sha), attempt.claim, attempt.file
+        if claim is None:  # one of our own copies
+            claim = claim_called(before.get("claim", "")) or Claim(names=(self.learner,))
+            file = issue.file if issue else before.get("source", file)
+        if issue and (known := claim_called(issue.claim)):
+            claim = replace(known, late=issue.late)
+        self.issues.given[f"{claim.key}/{attempt.sha}"] = self.learner
+        if claim.user:
+            self.issues.given[claim.key] = self.learner
+        return replace(attempt, claim=claim, file=file, learner=self.learner)
 
     def with_learner(self, attempt: Attempt) -> Attempt:
-        claim = attempt.claim
-        if self.is_assigned or claim is None:
+        """The attempt with its learner, if layout and roster settle who that is."""
+        if (claim := attempt.claim) is None:
             return attempt
         given = self.issues.given.get(f"{claim.key}/{attempt.sha}")
         given = given or self.issues.given.get(claim.key)
@@ -150,148 +146,144 @@ class Run:
         return replace(attempt, learner=safe_id(claim.shown))
 
     def owner_problem(self, attempt: Attempt) -> str:
-        """Why it is open whose a notebook is."""
+        """Return why the owner of a notebook is open."""
         if (claim := attempt.claim) is None:
             odd = tr("its path is not like those of the others, or of no known layout")
             return attempt.reason or odd
         if ids := sorted(self.roster.find(claim.key, claim.sure, claim.names)):
             return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
         if claim.platform.table:
-            table = tr(claim.platform.table)
             return tr("not on the roster; {platform}'s {table} as --roster may tell",
-                      platform=claim.platform.name, table=table)  # fmt: skip
+                      platform=claim.platform.name, table=tr(claim.platform.table))  # fmt: skip
         return tr("not on the roster, so not graded")
 
-    def rivals(self, attempt: Attempt, group: list[Attempt], current: dict) -> set[str]:
-        """What says that the learner's work is somebody else's: different numbers of one
-        platform are different people, and so may be sources with different notebooks."""
-        key, platform = attempt.claim.key, attempt.claim.platform
-        keys = {current["claim"]} if current else {other.claim.key for other in group}
-        hashes = {other.sha for other in group} if not current else {current["sha"]}
-        numbers = {other for other in keys if platform_of(other) == platform}
-        if platform.one_number:
-            claims = {entry.get("claim", ""): name.rpartition("/")[0]
-                      for name, entry in self.folders.manifest.items()}  # fmt: skip
-            claims |= {key: next(iter(ids)) for key, ids in self.roster.numbers_of(platform)}
-            mine = {other for other, learner in claims.items() if learner == attempt.learner}
-            numbers |= {other for other in mine if platform_of(other) == platform}
-        is_given = self.issues.given.get(key) == attempt.learner
-        if platform.has_users and numbers - {key} and not is_given:
-            return numbers | {key}
-        return set() if hashes == {attempt.sha} or keys == {key} else keys | {key}
+    def rivals(self, attempt: Attempt, group: Sequence[Attempt]) -> set[str]:
+        """Return the claims of others to what this learner handed in: of different notebooks,
+        and different numbers of one platform, which are different people."""
+        claim, learner, platform = attempt.claim, attempt.learner, attempt.claim.platform
+        if self.issues.given.get(claim.key) == learner:
+            return set()
+        entry = self.folders.current(learner, attempt.lab_name)
+        known = {entry["claim"]: entry["sha"]} if entry else {a.claim.key: a.sha for a in group}
+        if platform.one_number:  # in all labs
+            mine = [
+                e for name, e in self.folders.manifest.items() if name.startswith(f"{learner}/")
+            ]
+            numbers = {e.get("claim", "") for e in mine} | self.roster.numbers_of(learner)
+            known |= {key: "" for key in numbers if platform_of(key) == platform}
+
+        def is_same(key: str, sha: str) -> bool:
+            is_number = platform.has_users and platform_of(key) == platform
+            return key == claim.key or (sha == attempt.sha and not is_number)
+
+        return {key for key, sha in known.items() if not is_same(key, sha)}
 
     # One learner's notebooks of one lab
 
-    def deliver_group(self, group: list[Attempt]) -> None:
-        """The latest counts, and all are kept; what may be somebody else's is asked about."""
-        learner, lab = group[0].learner, group[0].lab
-        current = self.folders.current(learner, lab.name)
-        new = group if self.is_assigned else self.new_attempts(group, current)
-        new = self.ordered(new)
-        if not new:
-            return
-        *earlier, last = sorted(new, key=lambda attempt: (attempt.order, attempt.file))
-        for attempt in earlier:
-            self.folders.keep(attempt)
-            if attempt.sha != last.sha:
-                self.line(attempt, issues.EARLIER)
-        state = self.folders.put(last, self.replace_newer, self.is_assigned)
-        self.folders.keep(last)  # after it counts: until then it is new
-        self.settled |= {attempt.sha for attempt in new}
-        if state != issues.OLDER:
-            self.delivered[learner, lab.name] = last.claim.key
-        is_delivered = state != issues.OLDER
-        if is_delivered and (why := note_on_module(self.folders, last, self.modules)):
-            self.report_issue(last, issues.BLANK, why)
-        else:
-            self.line(last, state)
+    def deliver_group(self, group: list[Attempt], modules: Sequence[Attempt]) -> None:
+        """Let the latest count and keep all; ask about those that may be somebody else's, or
+        of which no time tells the last.
 
-    def new_attempts(self, group: list[Attempt], current: dict) -> list[Attempt]:
-        """Those that may change what counts, undisputed; of a project, those of the highest
-        rank."""
-        found, ranks = [], [rank_in_project(attempt.parts) for attempt in group]
-        for attempt, rank in zip(group, ranks, strict=True):
-            if rank < max(ranks):
-                self.folders.keep(attempt)
-                self.line(attempt, issues.SKIPPED, "another one of the project counts")
-            elif rivals := self.rivals(attempt, group, current):
-                names = " / ".join(sorted(rivals))
-                why = tr("several people may go by this name: {claims}", claims=names)
-                self.ask(attempt, why)
-            elif self.is_new(attempt, current):
-                found.append(attempt)
-            else:
-                self.line(attempt, issues.EARLIER)
-        return found
-
-    def ordered(self, new: list[Attempt]) -> list[Attempt]:
-        """Without any, if no time says which of different notebooks is the latest."""
-        is_timed = all(a.claim.platform is None or a.claim.platform.timed for a in new)
+        modules    code that the learner handed in beside them
+        """
+        new = group if self.learner else self.new_attempts(group)
         latest = max((attempt.order for attempt in new), default=[])
-        doubtful = [a for a in new if not is_timed or a.order == latest]
-        if len({attempt.sha for attempt in doubtful}) < 2:
-            return new
-        for attempt in new:
-            if attempt in doubtful:
+        is_timed = all(a.claim.platform is None or a.claim.platform.timed for a in new)
+        last = [attempt for attempt in new if not is_timed or attempt.order == latest]
+        if len({attempt.sha for attempt in last}) > 1:
+            for attempt in last:
                 self.ask(attempt, tr("{name} has several different notebooks of {lab}",
                                      name=attempt.learner, lab=attempt.lab.name))  # fmt: skip
+            new = [attempt for attempt in new if attempt not in last]
+            states = {attempt.sha: issues.EARLIER for attempt in new}
+        else:
+            states = {attempt.sha: issues.EARLIER for attempt in new}
+            states |= {
+                attempt.sha: self.folders.put(attempt, self.replace_newer, bool(self.learner))
+                for attempt in last[-1:]
+            }
+        for attempt in {attempt.sha: attempt for attempt in new}.values():
+            copy = self.folders.keep(attempt)  # after it counts: until then it is new
+            state, blank = states[attempt.sha], ""
+            if modules and state in issues.COUNTS and not self.learner:
+                blank = blank_cells(attempt.lab, copy.read_bytes(), modules[-1].code)
+            if blank and f"{attempt.claim.key}/{attempt.sha}" not in self.issues.given:
+                self.report_issue(attempt, issues.BLANK, blank)
             else:
+                self.line(attempt, state)
+
+    def new_attempts(self, group: list[Attempt]) -> list[Attempt]:
+        """Return the attempts that may count and that nobody else claims. If a person chose
+        what counts, those that were there then do not."""
+        found, ranks = [], [rank_in_project(attempt.parts) for attempt in group]
+        for attempt, rank in zip(group, ranks, strict=True):
+            current = self.folders.current(attempt.learner, attempt.lab.name)
+            is_known = (
+                current.get("chosen")
+                and not self.replace_newer
+                and (
+                    self.folders.find_copy(attempt)
+                    or self.folders.find_copy(replace(attempt, learner=""))
+                )
+            )
+            if rivals := self.rivals(attempt, group):
+                names = " / ".join(sorted({attempt.claim.key, *rivals}))
+                self.ask(attempt, tr("several people may go by this name: {claims}",
+                                     claims=names))  # fmt: skip
+            elif rank < max(ranks):
                 self.folders.keep(attempt)
+                self.line(attempt, issues.SKIPPED, "another one of the project counts")
+            elif is_known and attempt.sha != current["sha"]:
                 self.line(attempt, issues.EARLIER)
-        return []
+            else:
+                found.append(attempt)
+        return found
 
-    def is_new(self, attempt: Attempt, current: dict) -> bool:
-        """Whether it was not collected before, or counts, or is later than what counts; where
-        a person chose what counts, only a notebook that was not there replaces it."""
-        path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
-        if self.replace_newer or not path.is_file() or attempt.sha == timestamp.sha_of(path):
-            return True
-        if not any(map(self.folders.find_copy, (attempt, replace(attempt, learner="")))):
-            return True
-        return not current.get("chosen") and self.folders.is_later(attempt, path, current)
-
-    # What is said of it
+    # The report
 
     def line(self, attempt: Attempt, state: str, note: str = "", copy: str = "") -> None:
-        what = (attempt.shown, attempt.key, attempt.lab_name, attempt.when)
-        self.lines.append(issues.Line(*what, state, note, attempt.file, copy))
+        about = (attempt.shown, attempt.key, attempt.lab_name, attempt.when)
+        self.lines.append(issues.Line(*about, state, note, attempt.file, copy))
 
     def ask(self, attempt: Attempt, reason: str) -> None:
-        """It is kept, and a person is asked whose it is."""
+        """Keep the notebook, and ask a person for its owner."""
         copy = self.folders.keep(replace(attempt, learner=""))
         self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
     def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
-        """A line of the table, and an issue that stays open."""
+        """Add a line to the table, and an issue that stays open."""
         self.line(attempt, state, reason, copy)
-        when = attempt.when.timestamp() if attempt.when and not attempt.other else None
-        sha = attempt.sha if copy or state == issues.BLANK else ""
-        late = attempt.claim.late if attempt.claim else None
-        what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.key, late)
-        self.new.append(issues.OpenIssue(attempt.shown, bool(attempt.learner), *what))
+        issue = issues.OpenIssue(
+            attempt.shown, bool(attempt.learner), attempt.lab_name, attempt.file, reason,
+            when=attempt.when.timestamp() if attempt.when and not attempt.other else None,
+            sha=attempt.sha if copy or state == issues.BLANK else "", kept=copy,
+            claim=attempt.key, late=attempt.claim.late if attempt.claim else None,
+        )  # fmt: skip
+        self.new.append(issue)
 
-    def report_ungraded(self, rest: list[Attempt]) -> None:
-        """Files that are not submissions, once for each learner and reason. Files of another
-        kind or lab do not matter where their learner has a submission."""
-        labs = {lab for _, lab in self.delivered}
+    def report_ungraded(self, rest: Sequence[Attempt]) -> None:
+        """Report files that are not submissions, once for each learner and reason. Files of
+        another kind or lab do not matter if their learner has a submission."""
         files: dict[tuple[str, bool, str], list[Attempt]] = defaultdict(list)
         for attempt in rest:
-            mild = attempt.other or bool(attempt.sha)
             if attempt.sha:
                 reason = tr("a notebook of {name}", name=attempt.lab.name)
-                attempt = replace(attempt, reason=reason)
-            who = attempt.key or attempt.shown
-            files[who, mild, "" if mild else attempt.reason].append(attempt)
-        for (who, mild, _), (attempt, *more) in sorted(files.items(), key=lambda item: item[0]):
-            lab = self.wanted or (None if mild else attempt.lab)
-            has = any(issues.submitted(self.root, attempt.learner, name).is_file()
-                      for name in ({lab.name} if lab else labs) if attempt.learner)  # fmt: skip
+                attempt = replace(attempt, reason=reason, other=True, lab=None)
+            owner, reason = attempt.key or attempt.shown, attempt.reason
+            files[owner, attempt.other, "" if attempt.other else reason].append(attempt)
+        labs = {line.lab for line in self.lines if line.state in issues.COUNTS}
+        only = next((lab for lab in LABS if {lab.name} == labs), None)
+        for (owner, is_other, _), (attempt, *more) in sorted(files.items(), key=lambda i: i[0]):
             note = attempt.reason
             if more:
                 note += tr("; and {count} more such files", count=len(more))
-            if mild and (has or attempt.claim is None or (who, False, "") in files):
+            wanted = {self.wanted.name} if self.wanted else labs
+            is_submitted = attempt.learner and any(
+                issues.submitted(self.root, attempt.learner, lab).is_file() for lab in wanted
+            )
+            if is_other and (is_submitted or not attempt.claim or (owner, False, "") in files):
                 self.line(attempt, issues.SKIPPED, note)
                 continue
-            only = LABS_BY_NAME[min(labs)] if len(labs) == 1 else None
-            attempt = replace(attempt, lab=lab or attempt.lab or only)
-            self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)
+            attempt = replace(attempt, lab=self.wanted or attempt.lab or only)
+            state = issues.UNGRADED if is_other else issues.REFUSED
+            self.report_issue(attempt, state, note)

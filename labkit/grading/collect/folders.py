@@ -1,10 +1,9 @@
-"""The folders that collect writes to: the attempt that counts, and a copy of each."""
+"""The folders that collect writes to: the attempts that count, and a copy of each."""
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ class CollectFolders:
     def __init__(self, root: Path):
         self.root, self.collected = root, root / "collected"
         self.collected.mkdir(parents=True, exist_ok=True)
-        move_older_copies(self.collected)
         self.manifest = timestamp.read_manifest(root)
 
     def write_manifest(self) -> None:
@@ -29,7 +27,7 @@ class CollectFolders:
         write_whole(self.root / timestamp.MANIFEST, text)
 
     def current(self, learner: str, lab: str) -> dict[str, Any]:
-        """The manifest's entry of what counts; {} if that came by other means."""
+        """Return the manifest's entry of what counts; {} if that came by other means."""
         path = issues.submitted(self.root, learner, lab)
         entry = self.manifest.get(f"{learner}/{lab}", {})
         is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
@@ -44,7 +42,7 @@ class CollectFolders:
         return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
 
     def keep(self, attempt: Attempt) -> Path:
-        """A copy, named by time and content; the same content only once."""
+        """Keep a copy, named by time and content; the same content only once."""
         if path := self.find_copy(attempt):
             return path
         when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
@@ -54,33 +52,32 @@ class CollectFolders:
             os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
         return path
 
-    def is_later(self, attempt: Attempt, path: Path, current: dict) -> bool:
-        """Whether an attempt comes after what counts: by numbers of files if both have them."""
-        number, when = current.get("order") or [0, issues.handed_in(path).timestamp()]
-        if attempt.claim.number and number:
-            return attempt.claim.number > number
-        return attempt.when is not None and attempt.when.timestamp() > when
-
     def put(self, attempt: Attempt, replace_newer: bool, is_chosen: bool) -> str:
-        """Make an attempt what counts, unless what is there is later; what was done."""
+        """Let an attempt count, unless what counts is later; return its state.
+
+        replace_newer    even if what counts is later
+        is_chosen        a person named its learner
+        """
         name = f"{attempt.learner}/{attempt.lab.name}"
         path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
         current = self.current(attempt.learner, attempt.lab.name)
         entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
                  "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
         entry |= {"chosen": True} if is_chosen else {}
-        state = issues.NEWER if path.is_file() else issues.NEW
         if path.is_file():
             sha, when = timestamp.sha_of(path), issues.handed_in(path)
+            order = current.get("order") or [0, when.timestamp()]
             if sha == attempt.sha:
-                entry["order"] = max(attempt.order, current.get("order", attempt.order))
+                entry["order"] = max(attempt.order, order) if current else attempt.order
                 if current and not is_chosen:  # who copies a notebook gets no say in it
                     entry |= {"claim": current["claim"], "source": current["source"]}
                 self.manifest[name] = current | entry
                 return issues.SAME
-            if not (replace_newer or self.is_later(attempt, path, current)):
-                return issues.OLDER
+            by = 0 if attempt.order[0] and order[0] else 1  # numbers of files, else time
+            if not replace_newer and attempt.order[by] <= order[by]:
+                return issues.EARLIER
             self.keep(replace(attempt, sha=sha, when=when, content=path))
+        state = issues.NEWER if path.is_file() else issues.NEW
         stamp = path.with_name(timestamp.STAMP)
         if attempt.when:  # first: should this be the last thing done, the notebook comes again
             write_whole(stamp, timestamp.timestamp_text(attempt.when))
@@ -89,15 +86,3 @@ class CollectFolders:
         write_whole(path, attempt.content.read_bytes())
         self.manifest[name] = entry
         return state
-
-
-def move_older_copies(collected: Path) -> None:
-    """Move the copies that older versions kept in collected/ID/LAB to learners/ID/LAB, where
-    no name of a learner is one of collect's own."""
-    for path in sorted(collected.glob("*/*/*.ipynb")):
-        target = collected / "learners" / path.relative_to(collected)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
-        with suppress(OSError):  # until they are empty
-            path.parent.rmdir()
-            path.parent.parent.rmdir()

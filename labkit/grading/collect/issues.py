@@ -1,4 +1,4 @@
-"""What a person has to settle, over all collects; and what became of each file of one."""
+"""The questions that a person has to settle, over all collects; and the table of one run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,22 +20,25 @@ from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.report import csv_safe, one_line
 from labkit.course.syllabus import LABS
-from labkit.grading.nbgrader.timestamp import read_timestamp, sha_of
+from labkit.grading.nbgrader.timestamp import read_manifest, read_timestamp, sha_of
 from labkit.grading.pages import write_page
 from labkit.grading.platforms import platform_of
 
 FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv")
-NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
-EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
+COUNTS = NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
+BLANK = "counts, with blank cells"
+EARLIER, SKIPPED, OPEN = "earlier attempt, kept", "skipped", "still open"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
-SKIPPED, OPEN, BLANK = "skipped", "still open", "counts, with blank cells"
-TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, BLANK)
+TROUBLE = (WHOSE, REFUSED, UNGRADED, BLANK)
 SHOWN = 6  # of the files that need a look
 
 
 class Line(NamedTuple):
-    """What became of one file; `claim`: what said whose it is, `kept`: a copy to be given to
-    somebody."""
+    """The outcome for one file.
+
+    claim   what names its learner, see Claim.key
+    kept    a copy, for `--as` to give to a learner
+    """
 
     learner: str
     claim: str
@@ -55,12 +58,12 @@ class Line(NamedTuple):
 class OpenIssue:
     """A file that cannot be graded, or whose learner is not known.
 
-    learner    an id; or what a path says, and then `known` is False
+    learner    an id; or the name in its path, and then `known` is False
     when       seconds since 1970
-    sha        of a notebook of which the learner is open, with a copy in `kept`; or of one that
-               counts, though a module has more answers
-    claim      what said whose it is
-    late       the platform's own mark, as Claim has it
+    sha        of a notebook without a learner, with a copy in `kept`; or of one that counts and
+               leaves cells blank
+    claim      see Claim.key
+    late       the platform's own mark, as in Claim
     """
 
     learner: str
@@ -89,7 +92,7 @@ class OpenIssue:
 class OpenIssues:
     """The issues of a course folder, read and written whole.
 
-    given    {whose and which file: learner}, as a person said with --as
+    given    {claim, or claim/hash of a notebook: learner}, from `--as`
     """
 
     def __init__(self, root: Path):
@@ -102,12 +105,14 @@ class OpenIssues:
             self.entries, self.given = [], {}
 
     def open(self) -> list[OpenIssue]:
-        """What is not settled, files without a learner last."""
-        found = [issue for issue in self.entries if not self._settled(issue)]
+        """Return the issues that are not settled, files without a learner last."""
+        claims = {(entry.get("claim"), name.rpartition("/")[2])
+                  for name, entry in read_manifest(self.root).items()}  # fmt: skip
+        found = [issue for issue in self.entries if not self._settled(issue, claims)]
         return sorted(found, key=lambda issue: (not issue.known, issue.learner, issue.lab))
 
     def of_lab(self, lab: str) -> dict[str, str]:
-        """{learner: why nothing of theirs can be graded}, of those without a submission."""
+        """Return {learner: why nothing of theirs can be graded}."""
         found = {}
         for issue in sorted(self.entries, key=lambda issue: (issue.learner, issue.when or 0.0)):
             path = submitted(self.root, issue.learner, lab)
@@ -115,38 +120,30 @@ class OpenIssues:
                 found[issue.learner] = issue.text
         return found
 
-    def _settled(self, issue: OpenIssue) -> bool:
-        """A file that cannot be graded is settled by a notebook that came later, one with blank
-        cells by a different one."""
+    def _settled(self, issue: OpenIssue, claims: Collection[tuple[str, str]]) -> bool:
+        """Whether a later notebook came instead of a file that cannot be graded, or a different
+        one instead of one with blank cells; or a notebook without a learner, or another one
+        with the same claim, has a learner now."""
         path = submitted(self.root, issue.learner, issue.lab)
+        if issue.kept:
+            copies = f"learners/*/{issue.lab}/*{issue.sha[:12]}.ipynb"
+            is_given = any((self.root / FILE.parent).glob(copies))
+            return is_given or (issue.claim, issue.lab) in claims
         if not (issue.known and issue.lab and path.is_file()):
             return False
         if issue.sha:
             is_chosen = f"{issue.claim}/{issue.sha}" in self.given
-            return not issue.kept and (is_chosen or sha_of(path) != issue.sha)
+            return is_chosen or sha_of(path) != issue.sha
         return issue.when is None or issue.when <= handed_in(path).timestamp()
 
-    def update(
-        self, new: list[OpenIssue], settled: set[str], delivered: dict[tuple[str, str], str]
-    ) -> None:
-        """Add issues, and drop those that are settled.
-
-        settled      hashes of notebooks that have their learner now
-        delivered    {(learner, lab): by which claim}, of the notebooks that count
-        """
+    def update(self, new: Iterable[OpenIssue]) -> None:
+        """Add issues, drop those that are settled, and write all; a learner of whom nothing can
+        be graded gets a page, where feedback will be."""
         entries = {(e.learner, e.lab, e.file): e for e in [*self.entries, *new]}
-        self.entries = [
-            entry for entry in entries.values()
-            if not self._settled(entry)
-            and not (entry.kept and (entry.sha in settled
-                     or delivered.get((entry.learner, entry.lab)) == entry.claim))
-        ]  # fmt: skip
+        self.entries = [*entries.values()]
+        self.entries = self.open()
         content = {"files": [asdict(entry) for entry in self.entries], "given": self.given}
         write_whole(self.root / FILE, json.dumps(content, indent=1, ensure_ascii=False))
-        self._write_pages()
-
-    def _write_pages(self) -> None:
-        """A page for each learner of whom nothing can be graded, where feedback will be."""
         for lab in LABS:
             for learner in self.of_lab(lab.name):
                 files = [e for e in self.entries if (e.learner, e.lab) == (learner, lab.name)]
@@ -159,7 +156,7 @@ def submitted(root: Path, learner: str, lab: str) -> Path:
 
 
 def handed_in(path: Path) -> datetime:
-    """When a notebook in submitted/ was handed in."""
+    """Return when a notebook in submitted/ was handed in."""
     changed = datetime.fromtimestamp(path.lstat().st_mtime, timezone.utc)
     return read_timestamp(path.parent) or changed
 

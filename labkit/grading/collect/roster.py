@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.course.files import safe_id
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
-from labkit.grading.platforms import PLATFORMS, Platform
+from labkit.grading.platforms import PLATFORMS
 from labkit.grading.tables import PARTICIPANT, Row, Table
 
 # The titles that a column may have in any table, most telling first
@@ -80,11 +80,10 @@ class Roster:
         ]
         return set(next(filter(None, found), ()))
 
-    def numbers_of(self, platform: Platform) -> Iterator[tuple[str, set[str]]]:
-        """Each `PLATFORM NUMBER` of a platform, and whose it is."""
-        for key, ids in (*self.keys.items(), *((k, {i}) for k, i in self.numbers.items())):
-            if key.startswith(f"{platform.name} "):
-                yield key, ids
+    def numbers_of(self, learner: str) -> set[str]:
+        """Return each `PLATFORM NUMBER` that a learner has."""
+        numbers = {key for key, id_ in self.numbers.items() if id_ == learner}
+        return numbers | {key for key, ids in self.keys.items() if learner in ids}
 
 
 def roster_of(course: Course, file: Path | None) -> Roster:

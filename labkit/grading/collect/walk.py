@@ -1,7 +1,8 @@
 """Every file of a folder or a zip, and of learners' zips in it: read, never unpacked to a disk.
 
-Nothing is written, so no name can lead anywhere; sizes are looked at before data. Whatever is
-not read comes with the reason.
+`nbgrader zip_collect` extracts what learners packed. We read it instead: nothing is written, so
+no name can lead anywhere. The price is the limits below. A file that is not read comes with the
+reason.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from typing import BinaryIO
 
 from labkit.course.files import read_plain
 from labkit.course.lang import tr
-from labkit.grading.collect.labs import MODULE
-from labkit.grading.nbgrader.timestamp import STAMP
+from labkit.grading.collect.modules import MODULE
 from labkit.grading.platforms import PLATFORMS, WRAPPER
 
 Parts = tuple[str, ...]
@@ -36,7 +36,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
 GIT = ".git"
 PROGRAMS = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
-BESIDE = {STAMP} | {platform.metadata for platform in PLATFORMS if platform.metadata}
+TABLES = {platform.metadata for platform in PLATFORMS if platform.metadata}
 # What zipfile raises for what is damaged or made to do damage
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
           ValueError)  # fmt: skip
@@ -50,10 +50,10 @@ class Refused(Exception):
 class Found:
     """One file of a source.
 
-    data       its bytes, where it may be a notebook or a platform's own file
+    data       its bytes, if it may be a notebook or a platform's own file
     reason     why it was not read
-    other      it is of another kind, perhaps not meant to be graded; it is not read either
-    inner      it lies in a learner's zip, which sets its time
+    other      it is of another kind, perhaps not meant to be graded, and was not read
+    inner      it is in a learner's zip, which sets its time
     """
 
     parts: Parts
@@ -67,8 +67,7 @@ class Found:
 
 
 def files_of(source: Path) -> Iterator[Found]:
-    """Every file of a source, and why it could not be read; of a program's own folder (.git,
-    __MACOSX) the folder alone."""
+    """Yield every file of a source; a program's own folder (.git, __MACOSX) as one."""
     try:
         if source.is_symlink() or not source.exists():
             reason = tr("a link") if source.is_symlink() else tr("does not exist")
@@ -112,15 +111,15 @@ def read_files(files: Iterable[Found]) -> Iterator[Found]:
 
 
 def is_read(file: Found) -> bool:
-    """Whether its name is that of a notebook, a zip, a platform's file or a lab's module."""
+    """Whether its name is that of a notebook, a zip, a platform's table or a lab's module."""
     name = file.parts[-1]
-    if ".ipynb" in name.lower() or name in BESIDE:
+    if ".ipynb" in name.lower() or name in TABLES:
         return True
     return bool(ARCHIVE.search(name) or MODULE.search(name))
 
 
 def learners_files(file: Found, data: BinaryIO) -> list[Found]:
-    """The files of a learner's zip; Refused if to read them would hold up a class."""
+    """Return the files of a learner's zip; raise Refused if reading them would take long."""
     if not zipfile.is_zipfile(data):
         raise Refused(tr("not a readable zip; zip it again as usual"))
     if file.inner:
@@ -134,8 +133,8 @@ def learners_files(file: Found, data: BinaryIO) -> list[Found]:
 
 
 def programs_folder(parts: Parts) -> Parts:
-    """The folder or file on a path that a program put there, below the part that names a
-    learner; a placeholder of a file in iCloud is a learner's."""
+    """Return the folder or file on a path that a program made, below the part that names a
+    learner; () for none. A placeholder of iCloud is a learner's file."""
     for place in range(1 + bool(WRAPPER.fullmatch(parts[0])), len(parts)):
         name = parts[place]
         is_hidden = name.startswith(".") and name not in (".", "..")
@@ -145,7 +144,8 @@ def programs_folder(parts: Parts) -> Parts:
 
 
 def odd_path(parts: Parts) -> str:
-    """Why a file must not be read because of its path; asked before a pattern sees it."""
+    """Return why a file must not be read because of its path, before any pattern is tried on
+    it; "" for a plain path."""
     if len(parts) > MOST_PARTS:
         return tr("a path of more than {most} parts", most=MOST_PARTS)
     if any(len(part) > LONGEST_NAME for part in parts):
@@ -156,7 +156,7 @@ def odd_path(parts: Parts) -> str:
 
 
 def plain_path(parts: Parts) -> Parts:
-    """As much of a path as can be shown."""
+    """Cut a path to what can be shown."""
     shown = [part[:LONGEST_NAME] for part in parts[:MOST_PARTS]]
     return tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", part) for part in shown)
 
@@ -185,7 +185,7 @@ def on_disk(path: Path, parts: Parts) -> Found:
 
 
 def files_in_zip(file: BinaryIO) -> list[Found]:
-    """The files of a zip; BROKEN if it is none, Refused if it has too many."""
+    """Return the files of a zip; raise one of BROKEN, or Refused for too many files."""
     count, tail, sign = file.seek(0), b"", b"PK\x01\x02"  # begins each entry of the directory
     while block := file.read(MEGABYTE):
         count += (tail + block).count(sign)
@@ -193,7 +193,8 @@ def files_in_zip(file: BinaryIO) -> list[Found]:
     if count > MOST_FILES:
         raise Refused(tr("a zip of more than {files:,} files", files=MOST_FILES))
     archive = zipfile.ZipFile(file)
-    paths = [(PurePosixPath(name_of(info)), info) for info in archive.infolist()]
+    paths = [(PurePosixPath(info.filename.replace("\\", "/")), info)
+             for info in archive.infolist()]  # fmt: skip
     return [zipped(archive, path, info) for path, info in paths
             if path.name and not info.is_dir()]  # fmt: skip
 
@@ -203,32 +204,12 @@ def zipped(archive: zipfile.ZipFile, path: PurePosixPath, info: zipfile.ZipInfo)
         with archive.open(info) as stream:
             return stream.read(info.file_size + 1)
 
-    odd = ""
+    odd, when = "", None
     if stat.S_ISLNK(info.external_attr >> 16):
         odd = tr("a link, a pipe or a device, not a file")
     elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         odd = tr("packed in an unusual way; zip it again as usual")
-    return Found(path.parts, time_of(info), odd, size=info.file_size, read=read)
-
-
-def name_of(info: zipfile.ZipInfo) -> str:
-    """The name of a file in a zip; older macOS writes UTF-8 and does not say so."""
-    name = info.filename
-    if not info.flag_bits & 0x800:
-        with suppress(UnicodeError):
-            name = name.encode("cp437").decode("utf-8")
-    return name.replace("\\", "/")
-
-
-def time_of(info: zipfile.ZipInfo) -> datetime | None:
-    """When a file of a zip was written: in UTC where the zip says it, else by local clock."""
-    extra = info.extra
-    with suppress(ValueError, OverflowError, OSError, struct.error):
-        while len(extra) >= 4:
-            kind, size = struct.unpack("<HH", extra[:4])
-            if kind == 0x5455 and size >= 5 and extra[4] & 1:  # seconds since 1970
-                return datetime.fromtimestamp(*struct.unpack("<i", extra[5:9]), timezone.utc)
-            extra = extra[4 + size :]
-        if info.date_time[0] > 1980:
-            return datetime(*info.date_time).astimezone(timezone.utc)
-    return None
+    if info.date_time[0] > 1980:  # else the zip has no time
+        with suppress(ValueError, OverflowError):  # the 31st of February
+            when = datetime(*info.date_time).astimezone(timezone.utc)
+    return Found(path.parts, when, odd, size=info.file_size, read=read)

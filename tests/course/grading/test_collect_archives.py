@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.grading.collect import issues, walk
-from labkit.grading.collect.attempts import claims_of
+from labkit.grading.collect.attempts import SourceLayout
 from labkit.grading.collect.labs import lab_by_name
 from labkit.grading.collect.walk import files_of
 from labkit.grading.nbgrader.submitted import Remark
@@ -123,7 +123,7 @@ def test_no_name_takes_long():
     for name in [*names, "lab--" * 18 + "\n"]:
         with at_most(100, name):
             for _ in range(10):
-                claims_of([(name, FILE)], [True])
+                SourceLayout([(name, FILE)]).claims([(name, FILE)])
                 lab_by_name((name,))
 
 

@@ -168,30 +168,6 @@ def test_what_macos_adds_to_a_zip_needs_no_look(inbox):
     assert not [line for line in lines if line.trouble]
 
 
-def test_an_older_course_folder_goes_on(inbox):
-    """Its copies move out of the way of collect's own files; nothing is lost."""
-    inbox.take({f"ann_111_1001_{FILE}": A})
-    collected = inbox.root / "collected"
-    (collected / "learners" / "ann").rename(collected / "ann")
-    for name in ("learners", "unknown", "manifest.json"):  # learners of these names
-        path = collected / name / LAB.name / f"{name}.ipynb"
-        if name == "manifest.json":
-            (collected / name).rename(collected / "aside")
-        path.parent.mkdir(parents=True)
-        path.write_bytes(notebook(name))
-    asked = collected / "unknown" / "Bo_7" / LAB.name / "x.ipynb"
-    asked.parent.mkdir(parents=True)
-    asked.write_bytes(B)
-    assert read_manifest(inbox.root) == {}  # as if there were none
-    before = sorted(inbox.kept())
-    lines = inbox.take({f"ann_111_1001_{FILE}": A, f"bob_222_1002_{FILE}": C})
-    assert state_of(lines, "ann") == [issues.SAME] and inbox.handed_in() == {"ann": A, "bob": C}
-    assert sorted(inbox.kept()) == sorted([*before, C]) and asked.is_file()
-    for name in ("learners", "unknown", "manifest.json"):
-        assert (collected / "learners" / name / LAB.name / f"{name}.ipynb").is_file()
-    assert (collected / "manifest.json").is_file() and not (collected / "ann").exists()
-
-
 # Whose
 
 

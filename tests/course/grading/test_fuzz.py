@@ -12,8 +12,8 @@ import pytest
 from labkit.course.files import safe_id
 from labkit.course.report import clean, clean_name, csv_safe, one_line
 from labkit.course.syllabus import LABS
-from labkit.grading.collect.attempts import claims_of
-from labkit.grading.collect.labs import lab_by_name, read_notebook
+from labkit.grading.collect.attempts import SourceLayout
+from labkit.grading.collect.labs import lab_by_name, lab_of_cells
 from labkit.grading.collect.roster import normalize_name, split_name
 from labkit.grading.collect.walk import files_of, odd_path
 from labkit.grading.judge.intake import language_of, rebuild
@@ -81,7 +81,7 @@ def budget(length):
 def test_names(paths):
     with budget(sum(map(len, map(str, paths)))):
         sound = [parts for parts in paths if not odd_path(parts)]
-        claims, _ = claims_of(sound, [True] * len(sound)) if sound else ([], 0)
+        claims = SourceLayout(sound).claims(sound)
         assert len(claims) == len(sound)
         for parts in paths:
             lab_by_name(parts)
@@ -111,7 +111,7 @@ def test_notebooks(released, data):
         intake = rebuild(data, released[LAB.name], LAB)
         assert intake.answers.keys() == {exercise.id for exercise in LAB.exercises}
         try:
-            read_notebook(data)
+            lab_of_cells(data)
         except NotANotebook as error:
             assert str(error)
 
