@@ -36,15 +36,8 @@ c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
 
-# A submission is rebuilt from the released notebook plus its answers, and judged, while it is
-# read; then nbgrader stores what it finds under the check cells.
+# Submissions are graded as `tinyllm grade` grades them.
 c.Autograde.exporter_class = "labkit.grading.nbgrader.hooks.JudgeExporter"
-c.Autograde.sanitize_preprocessors = []
-c.Autograde.autograde_preprocessors = [
-    "nbgrader.preprocessors.SaveAutoGrades",
-    "nbgrader.preprocessors.AssignLatePenalties",
-    "nbgrader.preprocessors.CheckCellMetadata",
-]
 
 # What comes off for lateness: what course.toml says, else nbgrader's own plugin as it is set up
 # here; or name a plugin of your own.
@@ -56,6 +49,5 @@ c.ExchangeFactory.release_feedback = "labkit.grading.nbgrader.plugins.ReleaseFee
 # Feedback is a page of the course's own, without scripts; formgrader shows what learners have
 # written without theirs, and names as text.
 c.GenerateFeedback.exporter_class = "labkit.grading.nbgrader.hooks.FeedbackPage"
-c.GenerateFeedback.preprocessors = []
 c.HTMLExporter.preprocessors = ["labkit.grading.nbgrader.feedback.SanitizeAnswers"]
 show_names_as_text()

@@ -67,7 +67,7 @@ class Course:
 
     @cached_property
     def late(self) -> LatePenalty:
-        """Penalties; plugins may stand in the course folder or where one works."""
+        """The late penalty; its plugin may be in the course folder or the current one."""
         late = LatePenalty(self.config(), (self.root, ROOT, Path.cwd()))
         if self.rules.percent_a_day is not None and not isinstance(late.plugin, CoursePenalty):
             raise CourseError(
@@ -145,7 +145,7 @@ class Course:
         self.standings(lab)
 
     def secret(self) -> bytes:
-        """What the numbers of hidden checks are drawn from; made once for the course folder."""
+        """Return the seed of all hidden checks' numbers; made once for the course folder."""
         path = self.root / ".secret"
         if not path.exists():
             write_whole(path, secrets.token_bytes(32))
@@ -154,11 +154,14 @@ class Course:
 
     # What the learners hand in
 
-    def submitted(self, lab: Lab) -> Iterator[SubmittedFile]:
-        """Those that can be graded; all others are remarks."""
+    def submitted(self, lab: Lab, only: Collection[str] = ()) -> Iterator[SubmittedFile]:
+        """Yield the submissions that can be graded, of all learners or some; all others become
+        remarks."""
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
+            if only and handed.learner not in only:
+                continue
             if handed.problem:
                 self.remarks.append(handed.remark)
             else:
@@ -185,8 +188,11 @@ class Course:
     # What comes out
 
     def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
-        """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/; what is there already is left as it is."""
+        """Write scores into the gradebook, as nbgrader's own code would, then the graded
+        notebooks into autograded/; rows and files that are up to date stay as they are.
+
+        Raises CourseError if the gradebook cannot be used.
+        """
         rules, rows = self.rules.of(lab), []
         for handed, submission, notebook, before in graded:
             when, fault = handed_in_at(handed.path.parent)
@@ -211,7 +217,7 @@ class Course:
         return self.root / "autograded" / learner / lab.name / f"{lab.name}.ipynb"
 
     def people(self) -> list[RosterEntry]:
-        """nbgrader's students; nobody where there is no gradebook yet."""
+        """Return nbgrader's students; [] without a gradebook."""
         return self.gradebook.do(connection.people) if self.has_gradebook else []
 
     def due_dates(self) -> dict[str, datetime]:
@@ -226,15 +232,15 @@ class Course:
 
     @property
     def has_gradebook(self) -> bool:
-        """False where it would be a file and there is none; a server is asked."""
+        """False if it would be a file and there is none; True for a server."""
         if not self.database.startswith("sqlite:///"):
             return True
         path = Path(make_url(self.database).database or "")
         return path.is_file() and path.stat().st_size > 0
 
     def standings(self, lab: Lab, only: Collection[str] = ()) -> dict[str, Standing]:
-        """{learner: what they earned} of those in the gradebook, or of some, with what they
-        were given before; without a time where only a mark says whether it came late."""
+        """Return {learner: standing} for those in the gradebook, or for some, with the grade
+        that they got before; without a time if only a mark tells whether it came late."""
         rules = self.rules.of(lab)
         found = self.gradebook.do(lambda book: standings.standings(book, rules, only or None))
         for key, entry in read_manifest(self.root).items():

@@ -10,9 +10,6 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from nbgrader.converters.base import BaseConverter
-from nbgrader.coursedir import CourseDirectory
-
 from labkit.course.files import read_plain, write_whole
 from labkit.grading.nbgrader.timestamp import read_timestamp
 
@@ -43,29 +40,10 @@ def read_line(path: Path) -> bytes | None:
 
 
 def handed_in_at(folder: Path) -> tuple[datetime | None, str]:
-    """What timestamp.txt says, in UTC without a zone, as the gradebook keeps it, and what is
-    wrong with it; (None, "") without one."""
+    """Return the time in timestamp.txt, in UTC without a zone, as the gradebook keeps it, and
+    the fault of that file; (None, "") without one."""
     when = read_timestamp(folder)
     if when or not os.path.lexists(folder / "timestamp.txt"):
         return when and when.replace(tzinfo=None), ""
     expected = "a line such as 2026-03-01 12:00:00 UTC"
     return None, f"timestamp.txt holds no time (expected {expected}); not late"
-
-
-class NotebookOnly(CourseDirectory):
-    """The course folder of a converter that copies nothing but notebooks: nbgrader's copies
-    every file, whatever a link leads to, and opens timestamp.txt, whatever it is."""
-
-    def get_existing_timestamp(self, dest_path: str) -> datetime | None:
-        when, fault = handed_in_at(Path(dest_path))
-        if fault:
-            self.log.warning("%s: %s", Path(dest_path).parent.name, fault)
-        return when
-
-
-def copy_notebooks_only(converter: BaseConverter) -> None:
-    """From now on, this converter copies nothing but notebooks. The course folder that it came
-    with stays as it is: formgrader goes on to use it."""
-    folder = converter.coursedir
-    values = folder.trait_values(config=True) | {"ignore": ["*"]}
-    converter.coursedir = NotebookOnly(parent=folder.parent, **values)

@@ -1,13 +1,11 @@
-"""Where nbgrader meets the judge: the classes that nbgrader_config.py names."""
+"""The classes of nbgrader_config.py: nbgrader's commands call the judge through them."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
@@ -28,20 +26,17 @@ from labkit.author.owned_cells import set_points
 from labkit.course import cells
 from labkit.course.report import clean
 from labkit.course.syllabus import Lab, UnknownName, find_exercise, find_lab
-from labkit.grading.class_report.class_results import Entry
-from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.judge.judge import Judge
+from labkit.grading.class_report.read_results import results_of
+from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
-from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
-from labkit.grading.nbgrader.graded_notebook import graded_notebook
-from labkit.grading.nbgrader.published import Published
+from labkit.grading.nbgrader.submitted import Remark
+from labkit.grading.run import judge_process
 from labkit.grading.run.follow import apply_course_rules
-from labkit.grading.run.judge_process import judge_for
-from labkit.grading.run.results import GradingSpec, Results
-from labkit.grading.run.schedule import as_json
+from labkit.grading.run.judge_process import running_workers
+from labkit.grading.run.schedule import grade_lab
 from labkit.sandbox.bubblewrap import GradingError
+from labkit.sandbox.inside.limits import CPU_SECONDS
 
 
 class InsertStubs(NbGraderPreprocessor):
@@ -50,7 +45,7 @@ class InsertStubs(NbGraderPreprocessor):
 
     def preprocess(self, notebook: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         lab = find_lab(resources["nbgrader"]["assignment"])
-        set_points(notebook, course_of(self.config).rules.lab(lab))
+        set_points(notebook, course_in(self.config).rules.lab(lab))
         return super().preprocess(notebook, resources)
 
     def preprocess_cell(
@@ -84,15 +79,15 @@ class ReleaseExporter(NotebookExporter):
         converter.convert_notebooks = lambda: self.keep_release(convert)
 
     def late_cells(self, notebook: NotebookNode, lab: Lab) -> str:
-        """Which cells came or went after learners handed in, when nbgrader takes none; "" if
-        none did."""
+        """Return the cells that came or went after learners handed in, when nbgrader accepts no
+        change; "" for none."""
         names = {
             cell.metadata.nbgrader["grade_id"]
             for cell in notebook.cells
             if is_grade(cell) or is_solution(cell) or is_locked(cell) or is_task(cell)
         }
         folder = self.parent.coursedir
-        known = (MissingEntry, SQLAlchemyError)  # of the second, nbgrader tells the rest
+        known = (MissingEntry, SQLAlchemyError)  # nbgrader itself reports the second
         with suppress(*known), Gradebook(folder.db_url, folder.course_id) as book:
             before = book.find_notebook(lab.name, lab.name)
             changed = sorted({cell.name for cell in before.source_cells} ^ names)
@@ -123,8 +118,8 @@ class ReleaseExporter(NotebookExporter):
 
 
 def odd_cells(notebook: NotebookNode, lab: Lab) -> str:
-    """Why the graded cells of an instructor's notebook are not those of the lab; "" if they
-    are."""
+    """Return how the graded cells of an instructor's notebook differ from the lab's; "" if they
+    do not."""
     names = [
         marks["grade_id"]
         for cell in notebook.cells
@@ -147,113 +142,86 @@ def odd_cells(notebook: NotebookNode, lab: Lab) -> str:
 
 
 class JudgeExporter(NotebookExporter):
-    """Reads a submission, whatever it is, as the released notebook with verdicts in it.
+    """Lets `nbgrader autograde` and formgrader's button grade as `tinyllm grade` does.
 
-    nbgrader converts twice: from submitted/ to autograded/, where this class does its work,
-    and once more within autograded/, where it reads back what it wrote. If grading is
-    impossible, it says so before nbgrader writes anything.
+    nbgrader would convert each notebook twice, and ask its database several questions a cell.
+    Its command and its list of learners stay; the rest is ours, so that both roads are one. The
+    price: its hooks before and after a conversion do not run.
     """
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        copy_notebooks_only(self.parent)
-        folder = self.parent.coursedir
-        try:
-            judge_of(Path(folder.root), folder.assignment_id)
-        except (CourseError, GradingError, UnknownName) as error:
-            self.log.error(str(error))
-            raise NbGraderException(str(error)) from error
-        self.leave_out_refused()
+        self.parent.convert_notebooks = self.grade
 
-    def leave_out_refused(self) -> None:
-        """Take from nbgrader's list the folders that `tinyllm grade` does not grade either."""
-        course, converter = course_of(self.config), self.parent
-        lab = find_lab(converter.coursedir.assignment_id)
-        for folder in list(converter.assignments):
-            handed = course.submitted_file(lab, Path(folder).parent.name)
-            if handed.problem:
-                self.log.warning(clean(str(handed.remark)))
-                del converter.assignments[folder]
-        if not converter.assignments:
+    def grade(self) -> None:
+        with course_of(self) as (course, learners):
+            lab = find_lab(self.parent.coursedir.assignment_id)
+            for text in running_workers().sandbox.warnings:
+                self.log.warning(text)
+            graded = grade_lab(course, lab, InThisProcess(), only=learners)
+            apply_course_rules(course, lab)
+            for entry in results_of(course, lab).entries if graded else ():
+                if entry.change and entry.learner in graded:
+                    since, text = entry.change.since, entry.change.text
+                    text = f"the grade changed since {since}, {text}"
+                    course.remarks.append(Remark(text, entry.learner))
+            for learner, submission in graded.items():
+                if submission.problem:
+                    course.remarks.append(Remark(submission.problem, learner))
+        if not graded:
             raise NbGraderException("nothing was handed in that can be graded")
 
-    def from_filename(
-        self, filename: str, resources: dict | None = None, **options: Any
-    ) -> tuple[str, dict]:
-        course, names = course_of(self.config), resources["nbgrader"]
-        lab, learner = find_lab(names["assignment"]), names["student"]
-        handed = course.submitted_file(lab, learner)
-        if not Path(filename).is_relative_to(course.root / "submitted"):
-            saved = super().from_filename(filename, resources, **options)
-            apply_course_rules(course, lab)  # nbgrader asks no person about an exercise
-            self.report_change(course, lab, learner)
-            return saved
-        judge, spec = judge_of(course.root, lab.name)
-        before = course.answers(earlier_labs(lab), learner)
-        data = handed.read()
-        copy_exchange_files(handed.path.parent, course.autograded(lab, learner).parent)
-        submission = replace(judge.grade(data, before), made_by=spec.made_by)
-        if submission.problem:
-            self.log.warning("%s: %s", filename, submission.problem)
-        results, key = Results(course.root, lab), spec.key(data, as_json(before))
-        results.put(key, submission)
-        results.put_learner(learner, key)
-        apply_course_rules(course, lab)
-        worth = submission.worth(course.rules.lab(lab))
-        notebook = graded_notebook(data, course.released(lab), lab, worth)
-        return self.from_notebook_node(notebook, resources, **options)
 
-    def report_change(self, course: Course, lab: Lab, learner: str) -> None:
-        """Say so if the grade is not the one that was given out."""
-        results = Results(course.root, lab)
-        key = results.keys().get(learner) or ""
-        if submission := results.get(key):
-            standing = course.standings(lab, [learner])[learner]
-            grade = Entry(learner, standing, submission=submission, key=key).grade
-            change = Published(course.root, lab.name).change(learner, grade)
-            if change:
-                text = clean(
-                    f"{learner}: the grade changed since {change.since}, {change.text}"
-                )
-                self.log.warning(text)
+class InThisProcess:
+    """A pool of one, whose judge is warm when formgrader's button is pressed again."""
+
+    unsandboxed, cpu_seconds, width, patience = None, CPU_SECONDS, 1, None
+
+    def submit(self, *task: Any) -> Future[GradedSubmission]:
+        future: Future[GradedSubmission] = Future()
+        try:
+            future.set_result(judge_process.grade(*task))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def stop(self) -> None:
+        """Do nothing: the judge starts another process for learner code by itself."""
 
 
 class FeedbackPage(Exporter):
-    """A graded notebook as the page that its learner gets."""
+    """Lets `nbgrader generate_feedback` write the pages of `tinyllm grade`."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        copy_notebooks_only(self.parent)
+        self.parent.convert_notebooks = self.write
 
     @default("file_extension")
     def _file_extension_default(self) -> str:
         return ".html"
 
-    def from_notebook_node(
-        self, nb: NotebookNode, resources: dict | None = None, **options: Any
-    ) -> tuple[str, dict]:
-        notebook, resources = super().from_notebook_node(nb, resources, **options)
-        course, names = course_of(self.config), resources["nbgrader"]
-        rules, learner = course.rules.of(find_lab(names["assignment"])), names["student"]
-        page = course.root / "feedback" / learner / rules.lab.name
-        copy_exchange_files(course.autograded(rules.lab, learner).parent, page)
-        people = {person.id: person for person in course.people()}
-        standing = course.standings(rules.lab)[learner]
+    def write(self) -> None:
+        with course_of(self) as (course, learners):
+            course.feedback(find_lab(self.parent.coursedir.assignment_id), learners)
+            if course.remarks:
+                raise NbGraderException("some pages of feedback could not be made")
+
+
+@contextmanager
+def course_of(exporter: Exporter) -> Iterator[tuple[Course, list[str]]]:
+    """The course folder of an nbgrader command, with its rules of now, and the learners that
+    the command is about. Its remarks go to nbgrader's log, and its errors are nbgrader's."""
+    course = course_in(exporter.config)
+    try:
+        yield course, [Path(folder).parent.name for folder in exporter.parent.assignments]
+    except (CourseError, GradingError, UnknownName) as error:
+        exporter.log.error(str(error))
+        raise NbGraderException(str(error)) from error
+    finally:
         course.gradebook.close()
-        return page_of(notebook, rules, people[learner], standing), resources
+        for remark in dict.fromkeys(course.remarks):
+            exporter.log.warning(clean(str(remark)))
 
 
-def course_of(config: Config) -> Course:
-    """The course folder of an nbgrader command, with its rules of now."""
+def course_in(config: Config) -> Course:
     return Course(Path(config.CourseDirectory.root), config.CourseDirectory.get("db_url"))
-
-
-@cache
-def judge_of(root: Path, lab_name: str) -> tuple[Judge, GradingSpec]:
-    """One judge a lab for the life of nbgrader's process."""
-    lab, course = find_lab(lab_name), Course(root)
-    spec = GradingSpec.of(lab, course.released(lab), course.secret())
-    judge = judge_for(spec)
-    for text in judge.workers.sandbox.warnings:
-        logging.getLogger("traitlets").warning(text)
-    return judge, spec

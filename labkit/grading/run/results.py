@@ -1,8 +1,8 @@
-"""Finished gradings: one JSON file each, named by a hash of what was judged and what judged it.
+"""Finished gradings: a JSON file each, named by a hash of the submission and of the judge.
 
 A result that exists is never made again, however the run before ended. A changed submission,
-check, reference or released stub has a different name; its first half depends only on what was
-handed in. A result holds shares of the points, not points.
+check, reference or released stub has a different name; its first half depends on the submission
+alone. A result holds shares of the points, not points.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from labkit.grading.nbgrader.published import HAND_IN
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
-# What can change a score; a change of colors, commands or pages grades nothing again.
+# Files that can change a score; a change of colors, commands or pages grades nothing again.
 JUDGING = (
     *("labkit/course/*.py", "labkit/course/labs/*_{lab}.toml"),
     "labkit/sandbox/**/*.py",
@@ -81,8 +81,8 @@ class GradingSpec:
         return re.sub(r"(checks \w{7})\w*", r"\1", self.judging)
 
     def key(self, data: bytes, before: str = "") -> str:
-        """The name of the result for this content, after those answers to earlier labs: half
-        of it tells what was handed in, and half what judged it."""
+        """Return the name of the result for this content, after those answers to earlier labs:
+        half of it is a hash of the submission, and half of the judge."""
         judges = f"{self.judging} {self.cpu_seconds} ".encode()
         halves = ((data, before.encode()), (judges, self.stubs, self.secret))
         return "".join(hash_parts(half)[:HAND_IN] for half in halves)
@@ -117,8 +117,8 @@ class Results:
         write_whole(self._path(key), submission.to_json().encode())
 
     def of_class(self) -> dict[str, GradedSubmission | None] | None:
-        """{learner: record} as the lab was graded last, None where grading broke off or the
-        record cannot be read; None if the lab never was graded."""
+        """Return {learner: record} as the lab was graded last, with None if grading broke off
+        or the record cannot be read; None if the lab never was graded."""
         if not self.learners.exists():
             return None
         return {learner: self.get(key or "") for learner, key in self.keys().items()}
@@ -133,10 +133,6 @@ class Results:
         except (OSError, ValueError, TypeError) as error:
             again = f"`tinyllm grade {self.lab.module}` makes it again"
             raise GradingError(f"{self.learners} cannot be read: {again}") from error
-
-    def put_learner(self, learner: str, key: str) -> None:
-        """Record one learner, as nbgrader grades them one at a time."""
-        self.put_class({**self.keys(), learner: key})
 
     def put_class(self, keys: Mapping[str, str | None]) -> None:
         write_whole(self.learners, json.dumps(dict(keys)).encode())

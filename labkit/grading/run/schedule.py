@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass
 from itertools import islice
@@ -67,21 +67,23 @@ def grade_lab(
     progress: Callable[[int, int], None] = lambda *_: None,
     fresh: bool = False,
     as_published: bool = False,
+    only: Collection[str] = (),
 ) -> Class:
-    """Grade what has no result yet, store all results, return the class.
+    """Grade the submissions that have no result yet, and store all results.
 
-    A learner whose submission the judge fails at, although the reference is right, gets a
-    remark and no grade. Errors: GradingError if nothing can be graded.
-
-    progress   called with the numbers of submissions done and of all
-    fresh      grade again what has a result
-    as_published    what was given out for the same notebook stays, whatever judged it
+    pool            judges a submission, in some process
+    progress        called with the numbers of submissions done and of all
+    fresh           grade again what has a result
+    as_published    leave what was given out for the same notebook, whatever judged it
+    only            some learners; by default all
+    Returns {learner: verdict}. Where the judge fails at a submission, although the reference is
+    right, the learner gets a remark and no grade. Raises GradingError if nothing can be graded.
     """
     released, points = course.released(lab), course.rules.lab(lab)
     options = {"unsandboxed": pool.unsandboxed, "cpu_seconds": pool.cpu_seconds}
     spec = GradingSpec.of(lab, released, course.secret(), **options)
     results = Results(course.root, lab)
-    files, error = list(course.submitted(lab)), None
+    files, error = list(course.submitted(lab, only)), None
     given_out = Published(course.root, lab.name).out if as_published else {}
     keys_out = {learner: grade.key for learner, grade in given_out.items()}
     tasks = (task_of(course, lab, spec, handed, results, keys_out) for handed in files)
@@ -110,7 +112,7 @@ def grade_lab(
             f"nothing is graded: the judge fails at every submission ({error}); try the same "
             "command again, or tell us"
         )
-    results.put_class(keys)
+    results.put_class({**results.keys(), **keys} if only else keys)
     return dict(sorted(graded.items()))
 
 
@@ -164,7 +166,7 @@ def as_json(answers: dict[Lab, dict[str, str | None]]) -> str:
 def verdicts(
     tasks: Iterator[Task], results: Results, spec: GradingSpec, pool: GradingPool, fresh: bool
 ) -> Outcomes:
-    """Each task with its verdict, which is stored by now, or with its second error."""
+    """Yield each task with its verdict, which is stored, or with its second error."""
     stored: set[str] = set()
 
     def submit(task: Task) -> Future[GradedSubmission]:
@@ -183,7 +185,7 @@ def verdicts(
 
 
 def judged(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
-    """Each task with its verdict as soon as there is one, or with its second error."""
+    """Yield each task with its verdict as soon as there is one, or with its second error."""
     again: list[Task] = []
     for task, outcome in one_round(tasks, submit, pool):
         if isinstance(outcome, GradedSubmission) and not outcome.timed_out:

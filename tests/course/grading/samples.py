@@ -110,7 +110,7 @@ def graded(course, learner, scores=FULL, stamp=None, text="because", lab=LAB):
     rows."""
     results = Results(course.root, lab)
     results.put(learner, judged(scores, lab))
-    results.put_learner(learner, learner)
+    results.put_class({**results.keys(), learner: learner})
     stored(course, learner, stamp, scores, text, lab)
 
 
