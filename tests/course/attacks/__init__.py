@@ -25,7 +25,7 @@ exercise may with luck keep a table for the rest. A cell may use the reference o
 module imports, which is there as code and not as text; it can take all the time that a cell is
 given. Some functions of torch that do the exercise are on no list, and code that finds the
 worker's own modules can take the bans back: a ban is a rule, and text that leads around it is
-shown to a person (test_unusual.py has the roads). Under the kernel layer alone a cell can also
+shown to a person (test_unusual.py has the ways). Under the kernel layer alone a cell can also
 learn which files exist (Landlock does not cover `stat`), and read a copy of the course that is
 installed among Python's packages. The split alone does not protect the files, the network and
 the processes of the user who grades.
