@@ -1,5 +1,5 @@
-"""Every hostile submission, thrown at a grader without protection, at the first layer that
-claims to stop it, and a few at `tinyllm grade` in the middle of an honest class.
+"""Every hostile submission, thrown at the first layer that claims to stop it and at the layer
+below, and a few at `tinyllm grade` in the middle of an honest class.
 
 tests/course/attacks says what each attack tries; attacks/__init__.py says what nothing stops.
 """
@@ -14,19 +14,17 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from itertools import cycle
-from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
 import pytest
 from rich.console import Console
 
-from attacks import ATTACKS, LAYERS, WRONG, load_attacks
+from attacks import ATTACKS, LAYERS, load_attacks
 from attacks.on_intake import BYTES
 from attacks.on_people import LEARNERS, RAISED, WRITTEN
 from attacks.world import World
@@ -86,47 +84,6 @@ def processes_left(world):
     return world.left()
 
 
-# Without protection
-
-
-def gains(result):
-    found = {
-        "points": result["points"] > 0,
-        result["error"][:200]: result["error"].startswith("LOOT "),
-        "the judge drowned": len(result["error"]) > 1 << 20,
-        "the next learner was not graded": not result["next"],
-        f"the judge is {result['judge']}": result["judge"] != "fine",
-    }
-    return [text for text, happened in found.items() if happened]
-
-
-def test_the_attacks_work_where_nothing_protects(tmp_path):
-    """Else they prove nothing; and a wrong answer that is honest gains nothing."""
-    cells = tmp_path / "cells"
-    cells.mkdir()
-    shown = {name: attack for name, attack in ATTACKS.items() if not attack.unbared}
-    with badge() as text, World(tmp_path / "world", shown.values(), text) as world:
-        for name, attack in shown.items():
-            (cells / f"{name}.py").write_text(attack.cell(world.aim(name)))
-        honest = f"def layer_norm(x, *_, eps=1e-5):\n    return {WRONG}\n"
-        (cells / "honest.py").write_text(honest)
-        script = Path(__file__).parent / "bare.py"
-        with (tmp_path / "log").open("w+") as log:  # a process that is left would hold a pipe
-            done = subprocess.run(
-                [sys.executable, str(script), str(cells)], cwd=ROOT, stdout=log, stderr=log,
-                env={**os.environ, "USER": "learner", "OMP_NUM_THREADS": "1"}, timeout=300,
-            )  # fmt: skip
-        assert done.returncode == 0, (tmp_path / "log").read_text()
-        left = {Path(os.readlink(f"/proc/{pid}/cwd")).stem for pid in world.left()}
-        found = {
-            path.stem: gains(json.loads(path.read_text())) for path in cells.glob("*.json")
-        }
-        assert found.pop("honest") == [] and found.keys() == shown.keys()
-        for name in found:
-            found[name] += world.traces(name) + ["a process was left"] * (name in left)
-    assert [name for name, gained in found.items() if not gained] == []
-
-
 # Each attack at the first layer that claims to stop it
 
 
@@ -172,11 +129,27 @@ def success(submission, world, name):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeypatch):
+    names = [name for name, attack in ATTACKS.items() if attack.by == layer]
+    found = attempted(names, layer, released, tmp_path, monkeypatch)
+    assert names and {name: gained for name, gained in found.items() if gained} == {}
+
+
+@pytest.mark.parametrize("layer", LAYERS[1:])
+def test_the_attacks_work_at_the_layer_below(layer, released, tmp_path, monkeypatch):
+    """Else they prove nothing."""
+    names = [name for name, attack in ATTACKS.items()
+             if attack.by == layer and not attack.unbared]  # fmt: skip
+    below = LAYERS[LAYERS.index(layer) - 1]
+    found = attempted(names, below, released, tmp_path, monkeypatch)
+    assert [name for name, gained in found.items() if not gained] == []
+
+
+def attempted(names, layer, released, tmp_path, monkeypatch):
+    """The success of each attack against a layer; an honest learner comes before and after."""
     monkeypatch.setattr(launch, "WALL_SECONDS", -1)  # then 2 for a second of CPU
     sandbox = {"split": Split(), "kernel": Sandbox()}.get(layer) or best_sandbox()
     if layer == "bubblewrap" and sandbox.bubblewrap is None:
         pytest.skip(f"not checked: {sandbox.lacking}")
-    names = [name for name, attack in ATTACKS.items() if attack.by == layer]
     attacks, found = [ATTACKS[name] for name in names], {}
     notebook = solved(released[LAB.name], LAB)
     with badge() as text, World(tmp_path / "world", attacks, text) as world:
@@ -187,8 +160,9 @@ def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeyp
                 hostile = with_answer(notebook, FIRST, ATTACKS[name].cell(world.aim(name)))
                 found[name] = success(judge.grade(encoded(hostile)), world, name)
             assert judge.grade(encoded(notebook)).score == ALL
-        assert names and {name: gained for name, gained in found.items() if gained} == {}
-        assert not processes_left(world)
+        left = processes_left(world)
+        assert not left or layer == "split"
+    return found
 
 
 def test_bytes_earn_nothing_say_why_and_cost_little(judges, released):

@@ -1,5 +1,5 @@
-"""A class on a JupyterHub with nbgrader's exchange, the whole way round; and what a learner
-meets where the course is installed for many."""
+"""A learner on a JupyterHub, where one installation of the course is for many. Its exchange and
+`nbgrader submit` are in test_exchange.py."""
 
 import os
 import subprocess
@@ -10,82 +10,15 @@ import pytest
 from labkit.author.reference import reference_block
 from labkit.course import cells
 from labkit.course.paths import ROOT
-from labkit.grading.sample_class import encoded, solved
-from tests.course.grading.hub import IS_ROOT, Hub, lacking
-from tests.course.grading.two_learners import ALL, LAB, points, tinyllm
+from labkit.course.syllabus import LABS
 
-NAME = f"{LAB.name}.ipynb"
+LAB = LABS[0]
 START = """import torch
 from torch import Tensor
 from labkit.learner.notebook import check, start
 start("rmsnorm")"""
 ANSWER = cells.plain(reference_block(LAB, LAB.exercises[0]))
 posix = pytest.mark.skipif(os.name != "posix", reason="not checked: needs POSIX")
-
-
-@pytest.fixture
-def hub():
-    if why := lacking():
-        pytest.skip(f"not checked: {why}")
-    with Hub() as started:
-        yield started
-
-
-def nbgrader(course, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", *arguments], cwd=course.root,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "TINYLLM_COURSE": str(course.root)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@posix
-@pytest.mark.slow
-def test_a_class_on_a_hub_goes_round(hub, released_course):
-    """Ann works with nbgrader's pages, Bob with its commands in a terminal."""
-    course = released_course
-    config = course.root / "nbgrader_config.py"
-    config.write_text(f"{config.read_text()}\nc.Exchange.root = {str(hub.exchange)!r}\n")
-    ann, bob = hub.learners
-    homes = {learner: hub.folder / "home" / learner for learner in hub.learners}
-    nbgrader(course, "release_assignment", LAB.name)
-
-    hub.page(ann, "fetch")
-    hub.run(bob, f"!nbgrader fetch_assignment {LAB.name}", path=".")
-    for home in homes.values():
-        assert (home / LAB.name / NAME).is_file()
-
-    started, saved, checked = hub.run(ann, START, ANSWER, 'print(check("1.1"))')
-    assert str(homes[ann] / "tinyllm-course" / "tinyllm" / "rmsnorm.py") in started
-    assert "saved to tinyllm/rmsnorm.py" in saved and "passed" in checked
-    started, checked, status = hub.run(bob, START, 'print(check("1.1"))', "!tinyllm status")
-    assert str(homes[bob]) in started and "passed" not in checked  # that is Ann's
-    assert "no code" in checked and "1.1" in status
-    assert not [path for path in hub.installation.rglob("*") if path.name.endswith("~")]
-
-    notebook = homes[ann] / LAB.name / NAME
-    right = encoded(solved(course.released(LAB), LAB)).decode()
-    content = {"type": "file", "format": "text", "content": right}
-    hub.call("PUT", f"user/{ann}/api/contents/{LAB.name}/{NAME}", **content)
-    assert notebook.read_text() == right
-    hub.page(ann, "submit")
-    (output,) = hub.run(bob, f"!nbgrader submit {LAB.name}", path=".")
-    assert "Submitted as" in output
-    (seen,) = hub.run(bob, f"!cat {notebook} {hub.exchange}/tinyllm/inbound/*/*")
-    if IS_ROOT:
-        assert "layer_norm" not in seen and "Permission denied" in seen
-
-    assert "WARNING" not in nbgrader(course, "collect", LAB.name)
-    status, output = tinyllm("grade", LAB.module, "--course", course.root, "--no-sandbox")
-    assert status == 0 and points(course) == {ann: ALL, bob: 0}, output
-    nbgrader(course, "release_feedback", LAB.name)
-    hub.page(ann, "fetch_feedback")
-    hub.run(bob, f"!nbgrader fetch_feedback {LAB.name}", path=".")
-    for learner, total in {ann: f"<b>{ALL}</b> of", bob: "<b>0</b> of"}.items():
-        (page,) = (homes[learner] / LAB.name / "feedback").rglob("*.html")
-        assert total in page.read_text("utf-8")
 
 
 SHELL = """
