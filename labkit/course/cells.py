@@ -10,18 +10,21 @@ An exercise cell of a notebook is such a block, word for word.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
-import sys
-import textwrap
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 
-from labkit.course.lang import tr
 from labkit.course.paths import TESTS
+from labkit.course.python_code import (  # noqa: F401  other rooms use them as cells.NAME
+    defined_names,
+    fingerprint,
+    parsed,
+    tidied,
+    used_names,
+    why_no_python,
+)
 from labkit.course.syllabus import Exercise
 
 GIVEN = TESTS / "visible" / "given.json"
@@ -32,7 +35,7 @@ REGION = re.compile(
     r"(?P<body>.*?)^[ \t]*### END SOLUTION[ \t]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-# Of a bug hunt, in a solution: the lines with the bug, with which the learner begins
+# In the solution of a bug hunt: the lines with the bug, with which the learner begins
 INSTEAD = re.compile(r"^[ \t]*### INSTEAD\n((?:[ \t]*# [^\n]*\n)+)", re.MULTILINE)
 COMMENT = re.compile(r"^([ \t]*)# ", re.MULTILINE)
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
@@ -43,35 +46,14 @@ FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 FUTURE_LINE = (
     "from __future__ import annotations\n"  # is at the top of a module, and only there
 )
-# What IPython understands and Python does not: %time f(x), !ls, files = !ls, x?, ?x; and the
-# fence round code that was pasted from a page
-MAGIC = re.compile(
-    r"^(?P<indent>[ \t]*)(?:\w[\w., \t]*=[ \t]*)?[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$"
-    r"|^[ \t]*\?{1,2}[\w.]+[ \t]*$|^[ \t]*```[\w ]*$",
-    re.MULTILINE,
-)
-# Quotes of word processors and spaces of pages, and what Python has instead of them
-TYPESET = str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f", '"'))
-TYPESET |= str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b", "'"))
-TYPESET |= str.maketrans(dict.fromkeys("\u00a0\u2007\u202f\u3000", " "))
-# How a line begins that only Python 3.12 and later understand
-GENERIC = re.compile(
-    r"^[ \t]*(?:(?:async +)?def|class) +\w+\[|^[ \t]*type +\w+(?:\[.*\])? *=", re.MULTILINE
-)
-PROMPT = re.compile(r"^(?:>>> ?|\.\.\. ?|In \[\d*\]: ?)", re.MULTILINE)
 # After the directive of a cell that has none: it was found by its id, or by what it defines
 ADDED = " (this line was added)"
 LOOSE = " (this line was added: it stood in a cell of its own)"
-# What an answer needs of other cells is between these lines
+# Code that an answer needs of other cells is between these lines
 CARRIED = "# from other cells of the notebook:"
 CARRIED_END = "# (end of what is from other cells)"
 CARRIED_PART = re.compile(
     rf"^{re.escape(CARRIED)}\n.*?^{re.escape(CARRIED_END)}\n", re.MULTILINE | re.DOTALL
-)
-CACHED = 16  # texts: one submission asks many times for the same ones
-TOOLS = (
-    *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
-    *("finish", "status"),
 )
 
 
@@ -138,8 +120,8 @@ def carried_part(block: str) -> str:
 
 
 def unmarked(cell: str) -> str:
-    """A block as a cell of a notebook, into which `tinyllm submit` puts it: what came from
-    other cells is its own then."""
+    """Return a block as a cell of a notebook, as `tinyllm submit` writes it: code from other
+    cells becomes its own."""
     first, _, rest = cell.partition("\n")
     cell = rest if first.endswith((ADDED, LOOSE)) else cell
     return "\n".join(line for line in cell.split("\n") if line not in (CARRIED, CARRIED_END))
@@ -160,71 +142,6 @@ def line_in_cell(block: str, line: int) -> int | None:
         return None
     number = line - length if line > 1 else line
     return number - block.partition("\n")[0].endswith((ADDED, LOOSE)) or None
-
-
-@lru_cache(CACHED)
-def tidied(cell: str) -> str:
-    """The part of a notebook cell that belongs into a module: no magics, no check("1.2").
-
-    Lines are blanked, not removed, so that line numbers stay those of the cell.
-    """
-    cell = cell.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    text = next(filter(parsed, _readings(cell)), "")
-    tree = parsed(text)
-    if not text or tree is None:
-        return cell
-    lines = text.split("\n")
-    for node in tree.body:
-        if _calls_a_tool(node):
-            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
-                lines[number] = ""
-    return "\n".join(lines)
-
-
-def _readings(cell: str) -> Iterator[str]:
-    """The cell as Python reads it, and as IPython does, which knows more."""
-    yield cell
-    text = MAGIC.sub(lambda magic: f"{magic['indent']}pass" if magic["indent"] else "", cell)
-    yield text
-    yield PROMPT.sub("", text)
-    yield textwrap.dedent(text)
-
-
-def _calls_a_tool(node: ast.stmt) -> bool:
-    """check("1.2") and the like at the top level of a cell; also their import."""
-    if isinstance(node, ast.ImportFrom):
-        return node.module == "labkit.learner.notebook"
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-        return False
-    return isinstance(node.value.func, ast.Name) and node.value.func.id in TOOLS
-
-
-@lru_cache(CACHED)
-def parsed(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def why_no_python(cell: str) -> str:
-    """Why code that looks right is not valid Python here, as a sentence: characters of a word
-    processor or a page, syntax of a later version; "" for anything else."""
-    if parsed(tidied(cell)):
-        return ""
-    if parsed(tidied(cell.translate(TYPESET))):
-        found = min((cell.index(each), each) for each in map(chr, TYPESET) if each in cell)
-        number = cell[: found[0]].count("\n") + 1
-        if found[1].isspace():
-            return tr("line {number} has a no-break space, as pages do: type a plain space",
-                      number=number)  # fmt: skip
-        return tr("line {number} has {found}, a quote of a word processor: type ' or \"",
-                  number=number, found=found[1])  # fmt: skip
-    if sys.version_info < (3, 12) and (generic := GENERIC.search(cell)):
-        number, version = cell[: generic.start()].count("\n") + 1, sys.version_info
-        return tr("line {number} needs Python 3.12, and this is {major}.{minor}",
-                  number=number, major=version.major, minor=version.minor)  # fmt: skip
-    return ""
 
 
 def directive(exercise: Exercise) -> str:
@@ -252,30 +169,6 @@ def plain(text: str) -> str:
     return MARK.sub("", INSTEAD.sub("", text))
 
 
-@lru_cache(CACHED)
-def fingerprint(cell: str) -> str | None:
-    """Tells cells apart by their code alone: comments, docstrings and layout do not count.
-
-    None for a cell that does not parse. It holds within one version of Python.
-    """
-    try:
-        tree = ast.parse(tidied(cell))
-        for node in ast.walk(tree):
-            if isinstance(body := getattr(node, "body", None), list):
-                node.body = [statement for statement in body if not _is_docstring(statement)]
-        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
 def is_empty(cell: str | None, stub: str | None) -> bool:
     """Whether nothing was written into an exercise's cell, whatever comments were added.
 
@@ -292,31 +185,9 @@ def solution_lines(text: str) -> int:
     return sum(bool(line.strip()) for body in bodies for line in body.splitlines())
 
 
-def defined_names(source: str) -> list[str]:
-    """The names that a cell defines at its top level; [] if it does not parse."""
-    tree = parsed(source)
-    return [] if tree is None else [name for node in tree.body for name in _names(node)]
-
-
-def _names(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    if isinstance(node, ast.AnnAssign):
-        targets = [node.target]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
 def given_names(module: str) -> list[str]:
     """The names that a module has besides its exercises: imports and given code."""
     return defined_names("".join(text for key, text in split(module) if key is None))
-
-
-def used_names(tree: ast.AST) -> set[str]:
-    """The names that the code mentions, wherever they come from."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 # The course's own cells
