@@ -1,5 +1,5 @@
-"""How the answer to an exercise is found in a notebook: one rule, for the notebook, `tinyllm
-submit` and grading.
+"""The answer to an exercise in a notebook: one rule, for the notebook, `tinyllm submit` and
+grading.
 
 An answer is what its cell defines, with all that this uses by name. Imports, definitions and
 assignments of other cells come along if the answer uses them; nothing else does.
@@ -44,10 +44,10 @@ class Cell:
     """One cell of a notebook.
 
     place    its number, counted from 1
-    parts    {exercise id: its part}: what it says that it answers (`answers_in`)
+    parts    {exercise id: the part that claims to answer it}, see `answers_in`
     code     whether it is a code cell
     given    whether it is one of the course's own, unchanged
-    name     its id, where that is known
+    name     its id, if that is known
     """
 
     text: str
@@ -63,7 +63,7 @@ class Cell:
 
 
 def answers_in(text: str, name: str, lab: Lab) -> dict[str, str]:
-    """{exercise id: the part of the cell that says it answers it}, of this lab's exercises.
+    """Return {exercise id: the part of the cell that claims to answer it} for this lab.
 
     name    the cell's grade_id or id
     """
@@ -115,14 +115,14 @@ def defines(text: str, exercise: Exercise) -> bool:
 
 @dataclass(frozen=True)
 class Answer:
-    """What answers an exercise.
+    """The answer to an exercise.
 
     text       a block as it travels: the directive, the answer, what it uses of other cells
     source     the learner's cell, or the part of it that answers
-    cell       where that was found
-    inferred   whether the cell does not say what it answers
+    cell       that cell
+    inferred   whether the cell does not name the exercise
     carried    the names that came from other cells, imports left out
-    others     different cells that say they answer it
+    others     different cells that claim to answer it
     """
 
     text: str
@@ -136,7 +136,7 @@ class Answer:
 class Notebook:
     """The cells of a notebook in their order, and the answers in them.
 
-    known    names that are there without them: what the lab's module imports
+    known    names that exist without them: the imports of the lab's module
     empty    tells whether nothing was written into an exercise's cell
     """
 
@@ -161,7 +161,7 @@ class Notebook:
         return found
 
     def claims(self, exercise: Exercise) -> list[Cell]:
-        """The cells that say they answer an exercise and are not empty."""
+        """Return the cells that claim to answer an exercise and are not empty."""
         return [
             cell for cell in self.cells
             if (part := cell.parts.get(exercise.id)) is not None

@@ -47,8 +47,8 @@ def hash_of(paths: Iterable[Path], start: str = "") -> str:
 
 
 def write_whole(path: Path, content: str | bytes | memoryview, sync: bool = False) -> None:
-    """Write so that a crash leaves the old file or the new one, never half of it; an
-    OSError says which file could not be written.
+    """Write so that a crash leaves the old file or the new one, never half of it. Raises
+    OSError with the path of the file.
 
     sync    survive a power failure too; costs some milliseconds
     """

@@ -202,9 +202,9 @@ def grade(
     """Grade what was handed in for a lab into the gradebook.
 
     It is in COURSE/submitted/*/LAB. Stopped or killed, the same command goes on where it was.
-    SOURCES are collected first, as `tinyllm collect` does.
-    Status 0: all is well; 1: all is graded, and what needs a look is said last;
-    2: it could not be done, with the reason; 130: stopped.
+    SOURCES are collected first, as `tinyllm collect` does. Status 0: all is well; 1: all is
+    graded, and what needs a look is said last; 2: it could not be done, with the reason; 130:
+    stopped.
     """
     found = lab_called(lab)
     if fresh and as_published:
@@ -243,7 +243,7 @@ def grade(
 
 
 def new_files(course: Path, lab: Lab, fresh: bool) -> list[Path]:
-    """The submissions that were perhaps not graded yet."""
+    """Return the submissions that may not have been graded yet."""
     graded = course / ".results" / f"{lab.name}.json"
     since = graded.stat().st_mtime if graded.is_file() and not fresh else 0
     found = course.glob(f"submitted/*/{lab.name}/{lab.name}.ipynb")
@@ -271,7 +271,8 @@ def collected(
 
 
 def roster_lines(course: Course, roster: Path) -> Iterator[str]:
-    """Lines on learners of the class who are not on this roster, perhaps of another section."""
+    """Yield lines on learners of the class who are not on this roster, perhaps of one
+    section."""
     from labkit.grading.collect.roster import read_roster
 
     people, left = course.people(), course.rules.left

@@ -50,7 +50,7 @@ def existing_course(folder: Path, database: str | None) -> Course:
 
 @contextmanager
 def grading_extra() -> Iterator[None]:
-    """Imports that need nbgrader; if it is missing, the command says how to install it."""
+    """Around imports that need nbgrader: without it the command ends with how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

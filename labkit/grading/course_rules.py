@@ -33,7 +33,7 @@ WHEN = "a day, 2026-12-01 (until it ends), or a time, 2026-12-01T18:00, by this 
 
 
 class RulesError(BuildError):
-    """course.toml says something that cannot be; the message says where and what can."""
+    """An impossible value in course.toml; the message gives its place and the possible ones."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class CourseRules:
 
     @property
     def learners(self) -> set[str]:
-        """All whom the file names."""
+        """The ids of all learners in the file."""
         return {
             *self.left,
             *self.excused,

@@ -90,7 +90,7 @@ def best(graded: Sequence[Class]) -> str:
 
 
 def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) -> None:
-    """The learner's own decoder, put together from all labs and confined, tells a story."""
+    """Let the learner's own decoder, assembled from all labs and confined, tell a story."""
     last = next(lab for lab in LABS if lab.module == LAST)
     answers = course.answers([lab for lab in labs if lab.number <= last.number], learner)
     sources, played = put_together(answers, last)
@@ -119,8 +119,8 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
 
 
 def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What `reply` needs beside the prompt: the checkpoint, in float32, which a processor
-    works with best, and how to sample from it."""
+    """Return the arguments of `reply` besides the prompt: the checkpoint in float32, which is
+    fastest on a processor, and how to sample from it."""
     return {
         "config": json.loads((folder / "config.json").read_text("utf-8")),
         "weights": {name: t.float() for name, t in read(stored_tensors(folder))},

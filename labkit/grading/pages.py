@@ -1,5 +1,6 @@
 """The templates of the pages that grading writes: of learners, of labs, of the class; and a
-mark by which a file says what it was made of, so that it is written only where that changed."""
+mark in each file, a hash of all it was made of, so that only changed files are written
+again."""
 
 from __future__ import annotations
 
@@ -14,20 +15,20 @@ from labkit.course.lang import language, ntr, tr
 from labkit.course.paths import ROOT
 from labkit.course.report import clean
 
-# What decides how a verdict is shown
+# Files that decide how a verdict is shown
 SHOWING = ("labkit/course/**/*.*", "labkit/grading/**/*.*", "solutions/answers/*.*")
 
 
 @cache
 def showing() -> str:
-    """A hash of everything of the course that can change what a learner's page shows."""
+    """Return a hash of all files of the course that can change a learner's page."""
     return hash_of(
         path for name in SHOWING for path in ROOT.glob(name) if path.suffix != ".pyc"
     )
 
 
 def mark_of(*parts: object) -> str:
-    """A hash of what a file is made of, and of the code that makes it."""
+    """Return a hash of the parts of a file, and of the code that makes it."""
     hasher = hashlib.sha256(showing().encode())
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode()

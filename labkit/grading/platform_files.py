@@ -1,5 +1,5 @@
-"""Traces of platforms: times in file names, and their own files beside the submissions,
-which are read with distrust, as a learner may have put them there."""
+"""Times in the file names of platforms, and Gradescope's own file, which is read with distrust:
+a learner may have written it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def time_in(text: str) -> datetime | None:
 
 
 def members_in(data: bytes) -> Iterator[Member]:
-    """The members who handed in each folder beside Gradescope's metadata: several for a group.
-    ValueError if it cannot be read."""
+    """Yield the members who handed in each folder beside Gradescope's metadata: several for a
+    group. Raises ValueError if it cannot be read."""
     for folder, about in plain_keys(read_yaml(data)).items():
         about = plain_keys(about)
         when = time_in(re.sub(r"(\.\d{6})\d+", r"\1", str(about.get("created_at"))))

@@ -103,7 +103,7 @@ class Platform:
 
     @property
     def has_users(self) -> bool:
-        """Whether its files say more of a person than a name."""
+        """Whether its file names hold more of a person than a name."""
         return any(re.search("<user>|<id>", layout.pattern) for layout in self.layouts)
 
 
@@ -237,5 +237,5 @@ def names_of(platforms: Iterable[Platform]) -> str:
 
 
 def read_platforms() -> list[Platform]:
-    """Those whose exports `tinyllm collect` reads."""
+    """Return the platforms whose exports `tinyllm collect` reads."""
     return [platform for platform in PLATFORMS if platform.layouts and platform.name != FOLDER]

@@ -1,4 +1,4 @@
-"""Parts of other packages that are used although they are private.
+"""Private parts of other packages that we use all the same.
 
 Tried with Python 3.11 (concurrent.futures, multiprocessing). Of nbgrader, tried with 0.9.6,
 only what is public is used, but for the pages of formgrader.
@@ -23,7 +23,7 @@ def processes_of(executor: ProcessPoolExecutor) -> list[BaseProcess]:
 
 
 def at_end_of_pool_process(work: Callable[[], None]) -> None:
-    """As atexit does it in other processes: those of a pool end without it."""
+    """Do `work` at the end of a process of a pool, which ends without atexit."""
     Finalize(None, work, exitpriority=10)
 
 

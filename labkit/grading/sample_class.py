@@ -24,7 +24,7 @@ Edit = Callable[[NotebookNode, Lab], object]
 
 @dataclass(frozen=True)
 class Learner:
-    """One made-up submission: its name says what was done to it."""
+    """One made-up submission; its name describes it."""
 
     name: str
     data: bytes

@@ -73,8 +73,9 @@ class Table:
 
 
 def moodle_titles(table: Table) -> Row:
-    """{title: Moodle's English one} of a grading worksheet, by place and kind of its columns:
-    `Participant 8060`, the name, perhaps an id and an e-mail address, grade, most points."""
+    """Return {title: Moodle's English one} for a grading worksheet, by place and kind of
+    columns: `Participant 8060`, the name, perhaps an id and an e-mail address, grade, most
+    points."""
     titles = table.titles
     is_worksheet = len(titles) > 2 and table.rows
     if not is_worksheet or not all(map(PARTICIPANT.fullmatch, table.column(titles[0]))):

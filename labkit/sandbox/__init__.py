@@ -1,1 +1,1 @@
-"""Where a learner's code runs: inside/ is what enters the process, the rest is around it."""
+"""The process in which a learner's code runs: inside/ enters it, the rest is around it."""

@@ -4,7 +4,7 @@
                    its packages, all of it read-only; no privileges
     inside it, or alone where there is no bubblewrap: the layers of labkit.sandbox.inside.limits
 
-This module says how a worker is started in it; probe.py finds out which one works here.
+This module starts a worker in it; probe.py finds the one that works here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ CODE, SCRATCH = "/code", "/scratch"  # the worker's modules, and an empty folder
 
 
 class GradingError(Exception):
-    """Nothing can be graded like this; the message says why and what to do."""
+    """Nothing can be graded like this; the message tells why and what to do."""
 
 
 def sandbox_start_error(error: str) -> GradingError:
-    """Why Python does not start in the sandbox, by its last words, and what to do about it.
+    """Return why Python does not start in the sandbox, and the remedy.
 
-    error    what it wrote to standard error
+    error    its standard error
     """
     last = (error.strip().splitlines() or ["no reason given"])[-1]
     shown = ", ".join(map(str, package_folders())) or "none"
@@ -129,9 +129,10 @@ def hidden_folders(shown: Iterable[str]) -> list[str]:
 
 
 def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
-    """`sandbox`, if it has bubblewrap or may lack it.
+    """Return `sandbox`; raise GradingError if it lacks bubblewrap and may not.
 
-    without    whether learner code may run without bubblewrap; TINYLLM_NO_SANDBOX if not said
+    without    whether learner code may run without bubblewrap; None: as TINYLLM_NO_SANDBOX is
+               set
     """
     if without is None:
         without = os.environ.get(WITHOUT, "0") not in ("", "0")

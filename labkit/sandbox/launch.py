@@ -1,4 +1,4 @@
-"""The judge's end of inside.worker: start a process, ask it, stop it, trust nothing it says."""
+"""The judge's end of inside.worker: start a process, ask it, stop it, and trust no answer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LoadRequest:
 class Answers:
     """The answer to one request.
 
-    outcomes   one for each call; where none came, a failure that says why
+    outcomes   one for each call; if none came, a failure with the reason
     loading    why the module could not be loaded
     stopped    whether the process, or a limit, ended before everything was answered
     timed_out  whether the wall clock ended it, which a busy machine can do
@@ -242,7 +242,7 @@ class Worker:
             raise
 
     def answer(self, request: LoadRequest, calls: Sequence[bytes]) -> Answers:
-        """Load what is requested and perform the calls, which are encoded, in one go."""
+        """Load the requested modules and perform the calls, which are encoded."""
         self.deadline = time.monotonic() + self.wall_seconds
         self.received, answers, is_loaded = 0, Answers([]), False
         self.used = -math.inf  # seconds of CPU, when that was asked last

@@ -39,7 +39,7 @@ def best_sandbox() -> Sandbox:
 
 
 def start_error(program: str) -> str:
-    """Why bubblewrap does not start here; empty if it does."""
+    """Return why bubblewrap does not start here; "" if it does."""
     command = [*bubblewrap_arguments(program), sys.executable, "-I", "-S", "-c", "pass"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
     if done.returncode == 0:

@@ -79,7 +79,7 @@ def said(message: str) -> str:
 
 
 def ntr(one: str, many: str, n: float, **values: object) -> str:
-    """The same of a message that depends on a number, {n}."""
+    """Return a message that depends on a number, {n}, in the current language."""
     text = one if n == 1 else many
     if language() != ENGLISH:
         text = _catalog(language()).counted(one, n) or text

@@ -35,11 +35,11 @@ class Entry:
     """One learner in one lab: the reasons, and the points. `submission` is None if nothing was
     handed in.
 
-    ungraded    why what was handed in cannot be graded
-    unsettled   what collect still asks about the file that counts
+    ungraded    why the file that was handed in cannot be graded
+    unsettled   an open question of collect about the file that counts
     key         of the stored result
     change      of the grade since it was given out
-    remarks     what a person should look at
+    remarks     for a person to look at
     """
 
     learner: str
@@ -108,7 +108,7 @@ class Entry:
 
 @dataclass
 class CourseEntry:
-    """One learner in all labs, {name of the lab: how they stand in it}."""
+    """One learner in all labs; labs: {name of the lab: the learner's entry in it}."""
 
     learner: str
     labs: dict[str, Entry]
@@ -136,7 +136,7 @@ class CourseEntry:
 
 
 def state(graded: GradedExercise) -> str:
-    """How an exercise went, as one of STATES."""
+    """Return the result of an exercise as one of STATES."""
     if graded.full:
         return FULL
     if graded.share > 0:
@@ -146,12 +146,12 @@ def state(graded: GradedExercise) -> str:
 
 @dataclass
 class LabResults:
-    """A lab of the class, without what the course leaves out."""
+    """A lab of the class, without the parts that the course leaves out."""
 
     lab: Lab
     entries: list[Entry]
-    layers: list[str] = field(default_factory=list)  # of protection round learners' code
-    left: list[str] = field(default_factory=list)  # who left the course, and is in no count
+    layers: list[str] = field(default_factory=list)  # of protection around learners' code
+    left: list[str] = field(default_factory=list)  # learners who left the course: not counted
 
     @property
     def handed(self) -> list[Entry]:
@@ -159,12 +159,12 @@ class LabResults:
 
     @property
     def missing(self) -> list[Entry]:
-        """Learners who handed in no file."""
+        """Learners without a file."""
         return [entry for entry in self.without_grade if not entry.ungraded]
 
     @property
     def not_gradable(self) -> list[Entry]:
-        """Whose file could not be read or graded."""
+        """Learners whose file could not be read or graded."""
         return [entry for entry in self.without_grade if entry.ungraded]
 
     @property
@@ -222,12 +222,13 @@ class LabResults:
         return [entry.exercises[exercise.id] for entry in counted]
 
     def share(self, exercise: Exercise) -> float:
-        """Mean share of the points of an exercise, of those who handed something in."""
+        """Return the mean share of an exercise's points among those who handed something in."""
         shares = [graded.share for graded in self.graded(exercise)]
         return sum(shares) / max(len(shares), 1)
 
     def states(self, exercise: Exercise) -> list[int]:
-        """How many got all, some, no points, and how many did not start."""
+        """Return the numbers of learners with all, some and no points, and of those who did not
+        start."""
         counts = Counter(map(state, self.graded(exercise)))
         return [counts[state] for state in STATES]
 
@@ -258,7 +259,7 @@ def by_learner(results: Iterable[LabResults]) -> list[CourseEntry]:
 
 
 def causes(results: Iterable[LabResults]) -> list[Cause]:
-    """Why points were lost, the most frequent cause first."""
+    """Return the causes of lost points, the most frequent first."""
     found: dict[tuple[str, str], Cause] = {}
     for lab_results in results:
         for entry, exercise in product(lab_results.handed, lab_results.lab.exercises):

@@ -37,7 +37,7 @@ class Column:
     title   English in the CSV, translated on the page
     value   of a row
     style   a CSS class of the cell on the page
-    always  stands on the page even where no row has anything in it
+    always  is on the page even if all its cells are empty
     only_csv    is not on the page
     """
 
@@ -102,7 +102,7 @@ def course_columns(labs: Sequence[LabResults]) -> list[Column]:
 
 
 def exercise_column(exercise: Exercise) -> Column:
-    """The points of an exercise; on the page their colour tells how it went."""
+    """The points of an exercise; on the page their color shows its state."""
 
     def value(entry: Entry) -> Value:
         grade = entry.standing.exercises[exercise.id]

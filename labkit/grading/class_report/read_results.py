@@ -57,7 +57,7 @@ def join_class(
     people: Iterable[RosterEntry],
     missing: Iterable[str],
 ) -> LabResults:
-    """The class: everybody who handed in, is in the gradebook, or is missing."""
+    """Return the class: learners who handed in, are in the gradebook, or are missing."""
     names = {person.id: person.name for person in people}
     entries = []
     for learner in sorted({*submissions, *names, *missing}, key=str.casefold):

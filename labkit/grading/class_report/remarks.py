@@ -20,8 +20,8 @@ def change_line(results: LabResults) -> str:
 
 
 def remarks_on(entry: Entry, remarks: Iterable[Remark] = ()) -> list[str]:
-    """Remarks for a person: those of grading on this learner's work, what could not
-    be graded, ways around what is not allowed."""
+    """Return remarks for a person: those of grading on this learner's work, files that could
+    not be graded, ways around a ban."""
     doubtful = doubts(entry) if entry.submission else []
     about = [remark.text for remark in remarks if remark.learner == entry.learner]
     first = filter(None, [entry.fell, entry.ungraded, entry.unsettled])

@@ -30,9 +30,9 @@ COLUMNS = {
 
 @dataclass
 class Roster:
-    """Who is in the class.
+    """The people of the class.
 
-    closed     a name that is not in it is unknown
+    closed     whether nobody else is in the class
     keys       {id, e-mail address or `PLATFORM NUMBER`: the ids that go by it}
     names      {name: the ids that go by it}
     numbers    {`PLATFORM NUMBER`: id}, of platforms whose numbers nbgrader's students lack
@@ -87,8 +87,9 @@ class Roster:
 
 
 def roster_of(course: Course, file: Path | None) -> Roster:
-    """nbgrader's students and those of the CSV, which become nbgrader's, too. Without a CSV the
-    class is closed if the students have more than an id, which is all that grading gives."""
+    """Return nbgrader's students with those of the CSV, which become nbgrader's students as
+    well. Without a CSV the class is closed if a student has more than an id, which is all that
+    grading gives."""
     known = course.people()
     named = [p for p in known if p.name or p.email or p.lms_user_id]
     if file is None:
@@ -104,9 +105,12 @@ def roster_of(course: Course, file: Path | None) -> Roster:
 
 
 def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
-    """A CSV with the columns id and name (or first_name, last_name), perhaps email and
-    lms_user_id, or a platform's own table. Who is known by id, e-mail or name keeps the id they
-    have."""
+    """Read a CSV with the columns id and name (or first_name, last_name), perhaps email and
+    lms_user_id, or a platform's own table.
+
+    known    people who keep their id if the file has them by id, e-mail address or name
+    Raises CourseError for a file that is not a roster.
+    """
     table = Table.read(path, "the roster")
     fits = (one for one in PLATFORMS if one.needs and not one.lacks(table.titles))
     platform = next(fits, None)
@@ -165,7 +169,7 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
 
 
 def values_of(row: Row, columns: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """{field: what a row has of it}; Brightspace puts a # before an id."""
+    """Return {field: its texts in a row}; Brightspace puts a # before an id."""
     return {key: [row[title].lstrip("#") for title in titles if row.get(title)]
             for key, titles in columns.items()}  # fmt: skip
 

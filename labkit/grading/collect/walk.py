@@ -37,7 +37,7 @@ ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
 GIT = ".git"
 PROGRAMS = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
 TABLES = {platform.metadata for platform in PLATFORMS if platform.metadata}
-# What zipfile raises for what is damaged or made to do damage
+# What zipfile raises for damaged and for hostile files
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
           ValueError)  # fmt: skip
 

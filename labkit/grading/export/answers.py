@@ -13,12 +13,12 @@ from labkit.grading.nbgrader.course import Course
 
 
 def export_answers(course: Course, lab: Lab) -> Path:
-    """The answers to a lab's exercises as handed in, LEARNER/1_2.py; what the notebook gave
-    stands in a folder beside, by the same names. Returns the folder of the learners."""
+    """Write the answers to a lab's exercises as handed in, LEARNER/1_2.py, and the stubs into a
+    folder beside it, by the same names. Returns the folder of the learners."""
     folder = course.root / "export" / "answers" / lab.name
     given = folder.with_name(f"{lab.name}_given")
     for old in (folder, given):
-        shutil.rmtree(old, ignore_errors=True)  # of who handed in before, and did not now
+        shutil.rmtree(old, ignore_errors=True)  # of learners who handed in before, and not now
     released = course.released(lab)
     stubs = {e.id: cell_called(released, e.answer_cell).source for e in lab.exercises}
     write_answers(given / "stubs", stubs)

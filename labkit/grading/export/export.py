@@ -28,7 +28,7 @@ def export(
     roster: Path | None = None,
     shares: int = 1,
 ) -> Iterator[Path | str]:
-    """Each file or folder as it is written, then what a person should know of it.
+    """Yield each file or folder as it is written, then remarks for a person.
 
     kind      "canvas" and the like, "feedback", "answers" or "written"
     roster    the platform's own table of its people, whose ids and rows are kept

@@ -22,7 +22,8 @@ SHOWN = 12  # learners in a remark
 
 
 def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[str]]:
-    """A zip for each platform in which the lab was handed in; remarks on who is in none."""
+    """Write a zip for each platform in which the lab was handed in; also return remarks on the
+    learners who are in none."""
     lab, zips = results.lab.name, defaultdict(dict)
     manifest, unnamed, without_page = read_manifest(course), [], []
     for entry in results.handed + results.not_gradable:
@@ -57,7 +58,7 @@ def join_first(learners: Sequence[str]) -> str:
 
 
 def issue_of(course: Path, learner: str, lab: str) -> dict[str, str]:
-    """The open issue of a file that could not be graded; its page says why."""
+    """Return the open issue of a file that could not be graded."""
     for issue in OpenIssues(course).entries:
         if issue.known and (issue.learner, issue.lab) == (learner, lab) and issue.claim:
             return {"claim": issue.claim, "source": issue.file}

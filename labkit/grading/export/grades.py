@@ -87,8 +87,8 @@ def column_of(table: Table, platform: Platform, lab: Lab) -> str:
 def match_learners(
     rows: Sequence[Row], platform: Platform, people: Sequence[RosterEntry]
 ) -> list[str]:
-    """The learner's id for each row; "" if no learner or several match, or if the learner
-    matches rows of different people. A person who is in two sections has two equal rows."""
+    """Return the learner's id for each row; "" if no learner or several match, or if the
+    learner matches rows of different people. A person in two sections has two equal rows."""
     roster, found, persons = Roster(people), [], defaultdict(list)
     for row in rows:
         person = values_of(row, platform.columns)

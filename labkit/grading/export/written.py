@@ -65,7 +65,8 @@ def export_written(course: Course, results: LabResults, shares: int = 1) -> list
 
 
 def share_places(answers: Sequence[Row], shares: int) -> list[int]:
-    """Where each share begins, and the end of the last: equal answers have one reader."""
+    """Return where each share begins, and the end of the last: equal answers have one
+    reader."""
     places = [number * len(answers) // shares for number in range(shares + 1)]
     for index, place in enumerate(places):
         while 0 < place < len(answers) and all(
@@ -133,8 +134,10 @@ def hash_letters(*texts: str) -> str:
 
 
 def take_points(course: Course, paths: Sequence[Path]) -> list[GivenPoints]:
-    """Put what people typed into the gradebook, all of it or, if a row is wrong, nothing.
-    Returns what is new there. Errors: CourseError."""
+    """Put the points and comments of tables into the gradebook; if a row is wrong, none.
+
+    Returns those that are new. Raises CourseError, which lists wrong rows.
+    """
     found = [*find_new_points(course, paths)]
     if found:
         course.gradebook.do(lambda book: give(book, found))
@@ -200,7 +203,7 @@ def new_in_row(
             f"{possible:g}"
         )
     now = points_given(standing, question)
-    points, comment = points or now[0], row["comment"] or now[1]  # empty: nothing to say
+    points, comment = points or now[0], row["comment"] or now[1]  # empty: unchanged
     if now == (points, comment):
         return []
     if (
@@ -223,7 +226,7 @@ def plain_number(text: str) -> str:
 
 
 def give(book: api.Gradebook, every: Iterable[GivenPoints]) -> None:
-    """As formgrader gives points and comments, in one transaction."""
+    """Write points and comments as formgrader does, in one transaction."""
     by_lab: dict[Lab, dict[tuple[str, str], GivenPoints]] = {}
     for given in every:
         by_lab.setdefault(given.lab, {})[given.learner, given.question.answer_cell] = given

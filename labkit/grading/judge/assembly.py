@@ -1,9 +1,8 @@
 """The assembly in grading: all that one learner handed in, put together in the worker.
 
-It earns no points, since every exercise got its own. It says whether the learner's parts make
-the model, or which of them is the first to deviate. Exercises of earlier labs that were not
-handed in are played by the reference; of the last lab nothing is given away.
-"""
+It earns no points, since every exercise got its own. It reports whether the learner's parts
+make the model, or which of them is the first to deviate. The reference replaces exercises of
+earlier labs that were not handed in, and none of the last lab."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ Answers = Mapping[str, str | None]  # {exercise id: the learner's cell}
 def put_together(
     answers: Mapping[Lab, Answers], last: Lab
 ) -> tuple[dict[str, str], list[Exercise]]:
-    """The package up to the last lab with the learner's cells in it, and the exercises that
-    no answer was handed in for, for which the reference stands in."""
+    """Return the package up to the last lab with the learner's cells in it, and the exercises
+    without an answer, for which the reference stands in."""
     labs = [lab for lab in LABS if lab.number <= last.number]
     submitted = {
         key: cell for lab in labs for key, cell in answers.get(lab, {}).items() if cell
@@ -40,15 +39,15 @@ def put_together(
 def assembly_rows(
     answers: Mapping[Lab, Answers], last: Lab, workers: WorkerLauncher
 ) -> tuple[list[tuple[str, str]], bool]:
-    """What the report of the last exercise says of all parts together, and whether the wall
-    clock decided."""
+    """Return the rows on all parts together for the report of the last exercise, and whether
+    the wall clock decided."""
     stubs = {e.id: cells.stub(reference_block(last, e), e) for e in last.exercises}
     of_last = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
     sources, played = put_together({**answers, last: of_last}, last)
     asked: list[WorkerAnswers] = []
 
     def ask(module: str, call: Call) -> Outcome:
-        """In a process of its own: what ran before could read the text."""
+        """Ask in a process of its own: code that ran before could read the text."""
         asked.append(workers.answer(LoadRequest(sources, module), [call]))
         return asked[-1].outcomes[0]
 

@@ -21,16 +21,16 @@ BROKE_OFF = "grading broke off twice at this submission; a person has to look at
 
 @dataclass(frozen=True)
 class GradedExercise:
-    """One exercise of one submission: what was earned, the reasons, what the report says.
+    """One exercise of one submission: points, reasons, and the rows of the report.
 
     share   of its points, from 0 to 1
     rows    of the report, (label, text)
     why     the sentences of the mistakes that the answer equals
-    look    the first thing that was seen wrong, or a note on the cell
+    look    the first fault that was found, or a note on the cell
     timed_out    the wall clock decided, which a busy machine can do
-    doubtful     what in the cell a person should look at, see unusual.py
-    points       what it is worth in this course, where that is not as in the syllabus
-    values       what {value} stands for in each sentence of `why`
+    doubtful     code in the cell that a person should look at, see unusual.py
+    points       its points in this course; None: those of the syllabus
+    values       of {value} in each sentence of `why`
     """
 
     id: str
@@ -63,7 +63,7 @@ class GradedExercise:
 
     @property
     def reason(self) -> str:
-        """Why points were lost, in a few words; "" if none were."""
+        """The reason for lost points, in a few words; "" if none were lost."""
         pairs = zip_longest(self.why, self.values, fillvalue="")
         whys = [tr(sentence).replace("{value}", value) for sentence, value in pairs]
         return "" if self.full else tr(", or ").join(whys) or tr(self.look)
@@ -84,7 +84,7 @@ class GradedSubmission:
 
     problem    why the file could not be read as a notebook, or not be graded at all
     layers     of protection around the learner's code; none if no code was run
-    language   of the notebook, in which its learner is told
+    language   of the notebook, and so of its report
     made_by    versions of the checks, torch and Python
     """
 
@@ -99,7 +99,7 @@ class GradedSubmission:
         return round(sum(graded.score for graded in self.exercises), 2)
 
     def worth(self, lab: Lab) -> GradedSubmission:
-        """The same with this lab's points, which are perhaps not those of the syllabus."""
+        """Return the submission with this lab's points, which may differ from the syllabus."""
         exercises = []
         for graded in self.exercises:
             points = lab.exercise(graded.id).points

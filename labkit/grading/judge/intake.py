@@ -1,8 +1,8 @@
 """The released notebook with the answers of a submission, which may be any bytes.
 
 The released notebook is the frame: its text, checks and ids are kept, and only answers are
-taken from the submission; how they are found, and what comes along with them, says
-course/answers.py. What is missing or odd becomes a note that the learner will read.
+taken from the submission; course/answers.py finds them. A missing or odd answer becomes a note
+that the learner will read.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ LANGUAGE = re.compile(rb'"tinyllm":\s{0,9}\{\s{0,99}"language":\s{0,9}"(\w{2,10}
 class Intake:
     """The rebuilt notebook, the source of each answer with what it needs, and notes.
 
-    answers    "" where an exercise is not begun, None where its cell cannot be read
-    odd        exercises of which a person should see the notebook, should points be lost
+    answers    "" if an exercise is not begun, None if its cell cannot be read
+    odd        exercises whose cells a person should see if points are lost
     """
 
     notebook: NotebookNode
@@ -196,7 +196,8 @@ def _verdict(
 
 
 def _elsewhere(exercise: Exercise, answer: Answer | None, handed_in: Notebook) -> str:
-    """Which cell defines the exercise, or a method of its class, and does not count."""
+    """Return a sentence on a cell that defines the exercise, or a method of its class, and does
+    not count; "" if there is none."""
     if not any(cell.parts for cell in handed_in.cells):
         return tr("no cell says that it answers an exercise of lab {number}, {title}",
                   number=handed_in.lab.number, title=handed_in.lab.title)  # fmt: skip
@@ -219,7 +220,7 @@ def plain_name(name: str) -> str:
 
 
 def quoted(name: str, most: int = MAX_QUOTED) -> str:
-    """A learner's name for something, in a note: as much of it as anybody would read."""
+    """Cut a name that a learner chose to what a note can show."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

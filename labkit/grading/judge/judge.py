@@ -71,9 +71,10 @@ class Judge:
     def grade(
         self, data: bytes, before: Mapping[Lab, LabAnswers] | None = None
     ) -> GradedSubmission:
-        """The verdict on the bytes of one notebook; any bytes get one.
+        """Return the verdict on the bytes of one notebook; any bytes get one.
 
-        before    what the same learner handed in for earlier labs, for the assembly
+        before    the same learner's answers to earlier labs, for the assembly
+        Raises GradingError, or a fault of the course, after the reference was tried.
         """
         with speaking(language_of(data)):
             try:
@@ -136,7 +137,7 @@ class Judge:
         self, exercise: Exercise, answers: LabAnswers, note: str, submitted: str
     ) -> GradedExercise:
         """
-        submitted    all that the learner's process may get to see of what was handed in
+        submitted    the text of all answers that the learner's process may see
         """
         code = submitted_code(self.packages[exercise.id], self.lab, exercise, answers)
         if refusal := code.refusal(self.lab.not_allowed):
@@ -158,7 +159,7 @@ class Judge:
         return replace(graded, timed_out=came.timed_out, doubtful=doubtful)
 
     def _ask_alone(self, code: SubmittedCode, submitted: str) -> tuple[Result | None, Answers]:
-        """The same in a process of its own, with each check twice."""
+        """Ask in a process of its own, with each check twice."""
         self._end_worker()
         try:
             return self._ask(code, submitted, all_twice=True)
@@ -198,8 +199,9 @@ class Judge:
         return result, answers
 
     def _request(self, code: SubmittedCode) -> LoadRequest:
-        """What the worker is given: the lab's module with the learner's cell in it; of the
-        reference what the released module imports, as code; to read, the learner's part alone.
+        """Return the worker's request: the lab's module with the learner's cell in it, and as
+        code the modules of the reference that it imports; only the learner's part can be read
+        as text.
         """
         name, exercise = self.lab.module, code.exercise
         names = imported_by(self.packages[exercise.id], name) - {name}
@@ -260,9 +262,8 @@ def lacked_machine(answers: Answers) -> bool:
 
 
 def is_name_or_file_missing(failure: Failure | None) -> bool:
-    """Whether something was not to be found: a name, a package, a file, a GPU, the end of a
-    line. Then it was perhaps the form that cost the points; other errors are the answer's own.
-    """
+    """Whether something was not found: a name, a package, a file, a GPU, the end of a line.
+    Then the form may have cost the points; other errors are the answer's own."""
     if failure is None:
         return False
     return "CUDA" in failure.text or not MISSING.isdisjoint((failure.kind, *failure.bases))

@@ -1,5 +1,4 @@
-"""The cells of a notebook's file, which may be any bytes; if it is not a notebook, what it
-is."""
+"""The cells of a notebook's file, which may be any bytes; for any other file, its kind."""
 
 from __future__ import annotations
 
@@ -40,7 +39,8 @@ def cells_of(data: bytes) -> list[dict]:
 
 
 def content_of(data: bytes) -> dict:
-    """A notebook's JSON, which has a list of cells; NotANotebook, which says what to do."""
+    """Return a notebook's JSON, which has a list of cells. Raises NotANotebook with what to
+    do."""
     if data.endswith(bytes(4)):  # a crash while it was saved leaves them
         data = data.rstrip(b"\0")
     try:
@@ -92,7 +92,7 @@ def values_in(data: bytes) -> int:
 
 
 def is_code(cell: dict) -> bool:
-    """Whether anybody will read the cell as Python; pictures pasted into text may be large."""
+    """Whether the cell is read as Python; pictures pasted into text may be large."""
     text = cell.get("cell_type") in ("markdown", "raw")
     claims = ANSWER_CELL.fullmatch(cell_name(cell)) or exercise_in(text_of(cell)[:MAX_CELL])
     return not text or bool(claims)

@@ -1,5 +1,5 @@
-"""The outputs that a submission holds from before it was handed in. Anything can stand there,
-so it earns nothing; where it contradicts a blank cell, it is a reason to ask a person."""
+"""The outputs that a submission was saved with. They can be anything, so they earn nothing; if
+they contradict a blank cell, a person is asked."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Pictures in written answers: a photo of handwriting, a screenshot, pasted into the notebook.
 
-Those that a page can show safely are kept: of a known kind, told by their bytes, few and small.
-Nothing is decoded here, and a browser runs nothing that is in them; SVG, which is a program, is
-none of them.
-"""
+Pictures that a page can show safely are kept: of a kind that their bytes prove, few and small.
+None is decoded here, and a browser runs nothing that is in them. SVG, which is a program, is
+left out."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ class Album:
         self.count = self.tried = self.size = 0
 
     def collect(self, text: str, attachments: Any) -> tuple[str, dict[str, dict[str, str]]]:
-        """A written answer with its pictures as attachments of a Markdown cell, those in the
-        text among them; in the place of one that cannot be shown the text says why."""
+        """Return a written answer with its pictures, also those in the text, as attachments of
+        a Markdown cell; the reason replaces a picture that cannot be shown."""
         pictures: dict[str, dict[str, str]] = {}
 
         def attach(found: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ class Question:
 
     @property
     def calls(self) -> list[tuple[Call, bytes]]:
-        """All its calls, as they are sent: what comes before a crash counts."""
+        """All its calls in the order in which they are sent: those before a crash count."""
         calls = [*zip(self.check.calls, self.messages, strict=True)]
         twin = self.twin.calls if self.twin else []
         return calls + [(call, encode_call(call)) for call in twin]

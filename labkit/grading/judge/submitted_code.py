@@ -78,7 +78,8 @@ class SubmittedCode:
         )
 
     def refusal(self, not_allowed: Sequence[str]) -> str:
-        """Which name that is not allowed the learner's parts mention, and where; "" if none."""
+        """Return the forbidden name in the learner's parts, and its place; "" if there is
+        none."""
         part = self.with_imports
         is_alone = len(self.laid) == 1 and cells.parsed(part) is not None
         if is_alone and banned.found_in(part, not_allowed) is None:

@@ -1,1 +1,1 @@
-"""Where the course meets nbgrader: course folder, gradebook, feedback."""
+"""The course folder, the gradebook and feedback, through nbgrader."""

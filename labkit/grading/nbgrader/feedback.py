@@ -1,8 +1,7 @@
-"""What a learner gets back: one HTML page, without scripts, that fetches nothing.
+"""The page that a learner gets back: HTML without scripts, which fetches nothing.
 
-`tinyllm grade` writes the pages of a class here; `nbgrader generate_feedback` makes the same
-ones through hooks.py. Whatever a learner has written is shown as text; of their Markdown,
-harmless tags are kept.
+nbgrader's own template shows a whole notebook, and no reasons; ours shows exercises, points and
+reasons. Learners' code is shown as text, and of their Markdown only harmless tags are kept.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ PICTURES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
 NAMES = {"student", "first_name", "last_name", "notebook_path"}  # of formgrader's page
 MAX_MARKDOWN = 10_000  # characters
 MOST_SHOWN = 100_000
-MARK_BYTES = 1000  # at the start of a page, in which its mark stands
+MARK_BYTES = 1000  # at the start of a page, which hold its mark
 PICTURE, ALT = re.compile(r"picture:[\w.-]+"), re.compile(r"[^<>]*")
 NOT_SHOWN = re.compile(r'<img(?![^>]*src="data:)[^>]*>')
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
@@ -60,7 +59,7 @@ CODE_CSS = Markup(CODE.get_style_defs(".highlight"))
 once = lru_cache(maxsize=256)  # learners of a class share most of what a page shows
 
 
-# What learners have written
+# The texts of learners
 
 
 def clean_lines(text: str) -> str:
@@ -68,7 +67,7 @@ def clean_lines(text: str) -> str:
 
 
 def allowed(tag: str, name: str, value: str) -> bool:
-    """Which attributes stay: no picture is fetched from anywhere."""
+    """Whether an attribute stays: no picture may be fetched from the network."""
     if tag == "img":
         pattern = PICTURE if name == "src" else ALT
         return name in ("src", "alt") and bool(pattern.fullmatch(value))
@@ -94,7 +93,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
     html = html_of(markdown)
     for name, bundle in (attachments or {}).items():
         for kind in PICTURES & bundle.keys():
-            # clean HTML has a bare " only round an attribute, and in text
+            # clean HTML has a bare " only around an attribute, and in text
             data = f'src="data:{kind};base64,{bundle[kind]}"'
             html = Markup(str(html).replace(f'src="picture:{name}"', data, 1))
     return Markup(NOT_SHOWN.sub("(a picture)", str(html)))
@@ -115,9 +114,9 @@ def highlighted(code: str) -> Markup:
 
 
 class SanitizeAnswers(Preprocessor):
-    """For formgrader, which shows all cells, and Markdown and names as they come: first the
-    written answers, without scripts, below each its rubric and model answer, which are in no
-    file that learners get; then the exercises; nothing of the lesson; names as text."""
+    """Prepares a notebook for formgrader: first the written answers, without scripts, each
+    above its rubric and model answer; then the exercises. The lesson is left out, and names
+    become text: formgrader would show Markdown and names as they are."""
 
     enabled = True
 
@@ -168,7 +167,7 @@ def page_of(
     standing: Standing,
     mark: str = "",
 ) -> str:
-    """The page of a graded notebook, in its language; `mark`: what it is made of."""
+    """Return the page of a graded notebook, in its language; `mark`: see pages.mark_of."""
     spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
     lab = rules.lab
     with speaking(spoken):
@@ -182,7 +181,7 @@ def page_of(
 
 
 def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing) -> dict:
-    """All that the page shows of an exercise."""
+    """Return the page's content for an exercise."""
     check = cell_called(notebook, exercise.check_cell)
     outputs = [out.data for out in check.outputs if "text/html" in out.get("data", ())]
     return {
@@ -197,8 +196,8 @@ def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing
 def question_part(
     notebook: NotebookNode, question: Question, standing: Standing, rules: LabRules
 ) -> dict:
-    """A written question: what was asked, answered, given and said; rubric and model answer
-    where learners are to see them."""
+    """Return the page's content for a written question; with rubric and model answer if the
+    course shows them."""
     cell = cell_called(notebook, question.answer_cell)
     before = notebook.cells[notebook.cells.index(cell) - 1]
     asked = before.source if before.cell_type == "markdown" and not is_grade(before) else ""

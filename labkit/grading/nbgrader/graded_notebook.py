@@ -25,7 +25,7 @@ def graded_notebook(
     """The notebook with these bytes' answers, as if its check cells had been run."""
     notebook = intake.rebuild(data, released, lab).notebook
     found, loose = written_by_place(data, notebook, lab)
-    if loose:  # a person says which question it answers: below each that has no answer
+    if loose:  # a person finds its question: it is put below each without an answer
         cells, answered = notebook_file.cells_of(data), {*map(cell_name, found)}
         text = "\n\n".join(notebook_file.text_of(cells[number - 1]).strip() for number in loose)
         names = [question.answer_cell for question in lab.questions]
@@ -76,9 +76,9 @@ def shown_report(graded: GradedExercise, language: str) -> dict[str, str]:
 def written_by_place(
     data: bytes, notebook: NotebookNode, lab: Lab
 ) -> tuple[list[dict], list[int]]:
-    """Answers whose cells have lost their names, with their names: what stands below the text
-    of a question that `notebook` leaves blank. And the places of other texts of the learner's:
-    right above such a question, or where it has no answer and no cell for one."""
+    """Return answers whose cells have lost their names: texts below a question that `notebook`
+    leaves blank. Also return the places of the learner's other texts: right above such a
+    question, or anywhere if all names are lost."""
     known, asked, texts, last = {*map(cell_name, notebook.cells)}, {}, set(), ""
     with speaking(intake.language_of(data)):
         for cell in notebook.cells:
@@ -142,12 +142,12 @@ def output(kind: str, data: dict[str, str]) -> NotebookNode:
 
 
 def file_content(notebook: NotebookNode) -> bytes:
-    """As a file, without nbformat's validation: nothing in it is a learner's structure."""
+    """Return the notebook's file, without nbformat's validation: its structure is ours."""
     return (json.dumps(notebook, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 
 def read_content(path: Path) -> NotebookNode | None:
-    """The notebook that `file_content` or nbgrader wrote; None if there is no such file."""
+    """Return the notebook that `file_content` or nbgrader wrote; None without one."""
     try:
         return reads_json(path.read_bytes())
     except (FileNotFoundError, ValueError):

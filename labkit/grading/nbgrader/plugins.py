@@ -1,4 +1,4 @@
-"""nbgrader's own plugins, with what course.toml says; nbgrader_config.py names them."""
+"""nbgrader's own plugins with the rules of course.toml; nbgrader_config.py has their names."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class CoursePenalty(LateSubmissionPlugin):
 
 
 class ReleaseFeedback(ExchangeReleaseFeedback):
-    """nbgrader's own, for those who handed in through its exchange: it stops at the first
-    learner who did not."""
+    """nbgrader's own for learners who handed in through its exchange; nbgrader's would stop at
+    the first who did not."""
 
     def copy_files(self) -> None:
         left_out, given = [], []

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from labkit.course.files import write_whole
 from labkit.sandbox.bubblewrap import GradingError
 
-HAND_IN = 32  # letters of a result's key that tell what was handed in; the others, who judged
+HAND_IN = 32  # letters of a result's key for the hand-in; the others are for the judge
 
 
 class Part(NamedTuple):
-    """An exercise or question in a grade; `possible` is 0 where it does not count."""
+    """An exercise or question in a grade; `possible` is 0 if it does not count."""
 
     points: float
     possible: float
@@ -38,7 +38,7 @@ class Grade:
 
     total      None without a grade
     parts      {id of an exercise or question: Part}
-    late       what came off for lateness
+    late       points lost for lateness
     key        of the stored result
     made_by    versions of the checks, torch and Python
     day        on which it was recorded

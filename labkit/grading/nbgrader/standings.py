@@ -1,10 +1,9 @@
-"""The points of learners in a lab: the only place where they are added up.
+"""The points of learners in a lab: no other module adds them up.
 
     automatic + by hand + written + extra credit - late penalty = total
 
-A person's points count, whatever the checks say, until a person changes them. Where the answer
-has changed since, nbgrader's mark `needs manual grade` is set, and every page says so.
-"""
+A person's points count, whatever the checks give, until a person changes them. If the answer
+has changed since, nbgrader's mark `needs manual grade` is set, and every page shows it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from labkit.grading.nbgrader.gradebook.lateness import Lateness
 class CellGrade:
     """The entry of the gradebook for one exercise or written question.
 
-    possible    its points; 0 where the course leaves it out
+    possible    its points; 0 if the course leaves it out
     automatic   by the checks; None for a written answer, which waits for a person
     manual      by a person
     flagged     nbgrader's needs_manual_grade
@@ -58,7 +57,7 @@ class CellGrade:
 
     @property
     def waiting(self) -> bool:
-        """To be graded by a person, also where points were given for an older answer."""
+        """Whether a person has to grade it, perhaps again because the answer has changed."""
         return self.counted and self.flagged
 
     @property
@@ -71,9 +70,9 @@ class CellGrade:
 class Standing:
     """One learner in one lab, by the ids of its exercises and questions.
 
-    comments    {answer cell: what a person, or nbgrader, said of it}
-    lateness    where course.toml has minutes of grace or late days
-    given_out   (day, total) of the last grade that its learner got and that was different
+    comments    {answer cell: comment of a person, or of nbgrader}
+    lateness    if course.toml has minutes of grace or late days
+    given_out   (day, total) of the last grade that its learner got, if it was different
     """
 
     exercises: dict[str, CellGrade] = field(default_factory=dict)
@@ -100,7 +99,7 @@ class Standing:
 
     @property
     def late_days(self) -> int:
-        """Those that were used for this lab."""
+        """The late days that were used for this lab."""
         return self.lateness.used if self.lateness else 0
 
     @property

@@ -21,7 +21,7 @@ NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot ke
 class Remark(NamedTuple):
     """A remark for the instructor on a learner's work in a lab, or on the course.
 
-    lab    its name, where remarks on several labs may stand together
+    lab    its name, if remarks on several labs may come together
     """
 
     text: str
@@ -35,7 +35,7 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True)
 class SubmittedFile:
-    """One submission as it lies in submitted/."""
+    """One submission in submitted/."""
 
     learner: str
     lab: Lab
@@ -43,7 +43,7 @@ class SubmittedFile:
 
     @property
     def problem(self) -> str:
-        """Why it belongs to no learner, or cannot be read; empty if all is well."""
+        """The reason if it belongs to no learner or cannot be read; "" if all is well."""
         if NO_NAME.search(self.learner):
             return "the folder's name has line breaks, or letters that are no UTF-8"
         if self.path.resolve() != self.path:
@@ -66,10 +66,8 @@ class SubmittedFile:
 
 
 class GradedFile(NamedTuple):
-    """A submission, what was found out, its graded notebook, and the one before that.
-
-    The same notebook twice: it is up to date.
-    """
+    """A submission, its verdicts, its graded notebook, and the one before that; if both are the
+    same object, it is up to date."""
 
     handed: SubmittedFile
     submission: GradedSubmission

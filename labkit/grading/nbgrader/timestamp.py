@@ -1,4 +1,4 @@
-"""When a submission was handed in: nbgrader's timestamp.txt, and a platform's mark."""
+"""The time of a submission: nbgrader's timestamp.txt, and a platform's mark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORM = re.compile(r"[12]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Za-z+
 
 
 def parse_timestamp(text: bytes) -> datetime | None:
-    """The time in UTC that a timestamp.txt says in nbgrader's form; None for any other text."""
+    """Return the time in UTC of a timestamp.txt in nbgrader's form; None for any other text."""
     from nbgrader.utils import parse_utc
 
     try:
@@ -31,7 +31,7 @@ def parse_timestamp(text: bytes) -> datetime | None:
 
 
 def read_timestamp(folder: Path) -> datetime | None:
-    """The time of a folder of submitted/; None if there is no file of nbgrader's form."""
+    """Return the time of a folder of submitted/; None without a file in nbgrader's form."""
     try:
         return parse_timestamp(read_plain(folder / STAMP, STAMP_BYTES + 1))
     except OSError:
@@ -63,8 +63,8 @@ class Stamp(NamedTuple):
 
 
 def stamp_marked(root: Path, lab: str, due: datetime | None) -> dict[str, Stamp]:
-    """Write the times of a lab's submissions with a platform's mark: after the deadline where
-    it says late, else not after it, whatever time the file has."""
+    """Write the times of a lab's submissions that have a platform's mark: after the deadline if
+    marked late, else not after it, whatever time the file has."""
     times = {}
     for key, entry in read_manifest(root).items():
         learner, _, name = key.partition("/")

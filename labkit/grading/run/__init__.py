@@ -1,1 +1,2 @@
-"""A whole class: which submissions have no result yet, and who judges them."""
+"""Grading a whole class: the submissions without a result, and the processes that judge
+them."""

@@ -59,7 +59,7 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
 
 
 def share_late_days(course: Course, changed: Lab) -> None:
-    """Where late days are for all labs together, what was used for one changes the others."""
+    """Renew the penalties of the other labs, which share the late days with this one."""
     if not course.rules.late_days:
         return
     for lab in LABS:

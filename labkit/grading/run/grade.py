@@ -40,9 +40,11 @@ def grade_and_report(
     brief: bool = False,
     as_published: bool = False,
 ) -> Class:
-    """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
-    screen, or one line if `brief`. What a person should look at is in the course's remarks
-    and in the CSV."""
+    """Grade the submissions of a lab, with a progress bar; write feedback, CSV and pages; print
+    one screen, or one line if `brief`.
+
+    See grade_lab for the other arguments and for errors. Returns {learner: verdict}. Remarks
+    for a person are in the course's remarks and in the CSV."""
     course.remarks.clear()
     pool.announce = lambda sandbox: announce(sandbox, console)
     is_hidden = not console.is_terminal

@@ -111,7 +111,7 @@ class GradingPool:
             raise GradingError(f"nothing can be judged any more: {error}") from error
 
     def stop(self, at_once: bool = True) -> None:
-        """Stop the executor and what it is doing; the next submission starts a new one."""
+        """Stop the executor and its work; the next submission starts a new one."""
         starting, self.starting, self.running = self.starting, None, None
         if starting and not starting.exception():
             starting.result().stop(at_once)

@@ -25,7 +25,7 @@ FINISHED = "{name} may not be used here: write it with basic tensor operations"
 
 
 def message(name: str, translate: Callable[[str], str] = str) -> str:
-    """Why a name is refused."""
+    """Return the reason for refusing a name."""
     sentence = DRAWING if name.split(".")[0] == "matplotlib" else FINISHED
     shown = name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")
     return translate(sentence).format(name=shown)
@@ -79,7 +79,7 @@ def parts_of(node: ast.AST) -> list[str]:
 
 
 def aliases_in(nodes: list[ast.AST]) -> dict[str, str]:
-    """{name: what it is an import of, with dots}"""
+    """Return {name: the dotted name that it imports}."""
     aliases = {"torch": "torch", "nn": "torch.nn", "F": "torch.nn.functional"}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -122,7 +122,7 @@ def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
             owner = importlib.import_module(owner_name) if owner_name else None
         except ImportError:
             continue
-        target = vars(owner).get(attribute) if owner else None  # getattr imports what is lazy
+        target = vars(owner).get(attribute) if owner else None  # getattr would import lazy ones
         if callable(target) and not isinstance(target, type(importlib)):
             refusals[owner, attribute] = _refusal(name)
     with replaced(refusals):
@@ -143,7 +143,7 @@ class NotInGrading(NameError):
 @contextmanager
 def as_in_grading() -> Iterator[None]:
     """While open, code finds the names that it finds in grading: without a notebook, without a
-    keyboard, with one thread. What would be harmless does nothing, the rest says why."""
+    keyboard, with one thread. Harmless calls do nothing, all others raise NotInGrading."""
     ask, start, this_thread = input, threading.Thread.start, threading.get_ident()
 
     def refuse_input(*prompt: Any) -> str:
@@ -172,7 +172,7 @@ def as_in_grading() -> Iterator[None]:
 
 
 def do_nothing(*_: Any, **__: Any) -> None:
-    """Replaces what may be called without any effect."""
+    """Do nothing: replaces functions whose effect grading does not need."""
 
 
 def return_unchanged(model: Any = None, **_: Any) -> Any:

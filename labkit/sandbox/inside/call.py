@@ -60,11 +60,11 @@ class Call:
         of which .then(".length") reads an attribute; .then("?update", ...) gives "ValueError"
         where that is raised, and the steps go on
 
-    init    constructor arguments; None says that the symbol is a function
+    init    constructor arguments; None for a function
     state   tensors for load_state_dict(strict=True)
     dtype   the module is moved to it after loading
-    grad    also return the gradients of inputs and parameters; a tuple of names says of which
-            inputs, where a right answer may use only a part of the others
+    grad    also return the gradients of inputs and parameters; a tuple of names limits this to
+            some inputs, if a right answer may use only a part of the others
     names   also return the names and shapes of parameters and buffers
     by_position  pass the arguments, also of the constructor, in their order, not by name
     summary  compare only a summary of the results, one of SUMMARIES
@@ -77,9 +77,9 @@ class Call:
     ranks   perform it on this many ranks that talk to each other, see doubles/parallel.py:
             Given("parallel.group") is the group of each, Given("parallel.by_rank", values=...)
             what differs between them; each value is {"rank 0": ..., "rank 1": ..., ...}
-    traffic what of the ranks' talk is compared beside their values, one of TRAFFIC
+    traffic the messages between ranks that are compared besides their values, one of TRAFFIC
     add_input  an input that is added to the value, as around a layer
-    profile  inputs of the last step: what Triton kernels load of them and store is one more
+    profile  inputs of the last step: the loads and stores of Triton kernels there are one more
             value, see kernels.profile.Profile.report
     first_program   the number of the first program, see kernels.profile.numbered_from
 
@@ -103,10 +103,10 @@ class Call:
                     f"kinds; an input of that name goes into a step: .then({name}=...)"
                 )
             setattr(self, name, value)
-        # For the judge's side alone, see checks/compare.py:
-        self.returns: tuple[str, ...] = ()  # what the values of a pair are called
+        # Only for the judge's side, see checks/compare.py:
+        self.returns: tuple[str, ...] = ()  # names for the values of a pair
         self.probs: Tensor | None = None  # which counts of draws must fit
-        self.mentions = ""  # what the message of the error must contain
+        self.mentions = ""  # words that the error's message must contain
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.steps: list[Step] = [("", inputs)] if inputs else []
 

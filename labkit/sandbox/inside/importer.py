@@ -1,7 +1,7 @@
 """The package under test, imported from memory: {"rmsnorm": source, ...} becomes `tinyllm`.
 
-Grading lays one learner's exercise over the reference so, a check in the notebook the
-learner's module of one lab. What the reference says is code by then, and no text.
+So grading lays one learner's exercise over the reference, and a check in the notebook lays the
+learner's module of one lab over it. Of the reference only compiled code is here, not its text.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Source = str | CodeType | BaseException  # an exception: what compiling raised
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and loads the modules of PACKAGE.
 
-    folder    where tracebacks place them
-    texts     what may be read of modules that are given as code
+    folder    their folder in tracebacks
+    texts     sources that may be read of modules that come as code
     """
 
     def __init__(
@@ -77,7 +77,7 @@ def filename(module: str, folder: str = PACKAGE) -> str:
 def imported(
     sources: Mapping[str, Source], folder: str = PACKAGE, texts: Mapping[str, str] = {}
 ) -> Iterator[None]:
-    """While open, PACKAGE is what `sources` say; then all is as it was before."""
+    """While open, PACKAGE consists of `sources`; then all is as it was before."""
     modules = _remove_modules(sys.modules) if PACKAGE in sys.modules else {}
     finder = Sources(sources, folder, texts)
     sys.meta_path.insert(0, finder)

@@ -93,8 +93,8 @@ class Confinement:
 
 
 def mapped_bytes() -> int:
-    """The address space in use, to a megabyte: the lowest limit under which more can be mapped.
-    Where a worker is started there is no /proc."""
+    """Return the address space in use, to a megabyte: the lowest limit under which more can be
+    mapped. A worker has no /proc to read it from."""
     if resource is None:
         return 4 << 30
     _, most = before = resource.getrlimit(resource.RLIMIT_AS)

@@ -92,7 +92,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
 
 
 def _perform_on_ranks(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
-    """Perform the call on each of its ranks; what it gives is kept under "rank 0", ..."""
+    """Perform the call on each of its ranks; results are kept under "rank 0", ..."""
 
     def work() -> Outcome:
         _generator.manual_seed(0)
@@ -240,7 +240,7 @@ def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
 
 
 def mask_padding(value: Any, *paddings: Tensor) -> Any:
-    """`value` with zeros where one of these masks (B, T) says that there is padding."""
+    """Return `value` with zeros wherever one of these masks (B, T) marks padding."""
     if isinstance(value, (list, tuple)):
         return [mask_padding(item, *paddings) for item in value]
     for where in [w for p in paddings for w in (p, p.flatten(), p[:, None])]:

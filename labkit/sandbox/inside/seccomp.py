@@ -47,7 +47,7 @@ F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP, TIOCSTI = 8, 15, 0x8901, 0x8902, 0x
 
 
 class Comparison(ctypes.Structure):
-    """Which argument of a call, and what its value has to be for the rule to hold."""
+    """A condition on an argument of a call, for a rule to hold."""
 
     _fields_ = [
         ("argument", ctypes.c_uint),
@@ -77,7 +77,7 @@ class Filter:
             self._refuse(number, action=ENOSYS)
         # Asking for limits is allowed, setting them is not.
         self._refuse(self.number("prlimit64"), Comparison(2, NOT_EQUAL, 0))
-        # By these news of a descriptor become a signal to anybody; the last one types into a
+        # These turn news of a descriptor into a signal to any process; the last types into a
         # terminal. Of the argument the kernel reads 32 bits.
         for command in (F_SETOWN, F_SETOWN_EX):
             self._refuse(self.number("fcntl"), low_32_bits(1, command))

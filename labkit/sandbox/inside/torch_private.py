@@ -1,7 +1,7 @@
-"""All that the course takes from torch beyond what torch documents.
+"""All undocumented parts of torch that the course uses.
 
-After an update of torch this is the file to look at.
-"""
+We would rather have none. They are in one file, so that an update of torch is a look at one
+file."""
 
 from __future__ import annotations
 

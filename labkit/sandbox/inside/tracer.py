@@ -1,4 +1,4 @@
-"""Recording what a model does: the calls of the package's functions and classes in it."""
+"""Records the calls of the package's functions and classes in a model."""
 
 from __future__ import annotations
 

@@ -132,9 +132,9 @@ def _to_json(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack(blob: bytes, is_trusted: bool = True) -> Any:
-    """The values in such a file; Malformed for anything else.
+    """Return the values in such a file. Raises Malformed for anything else.
 
-    is_trusted    False for what a learner's process sends: texts are cut, strides dropped
+    is_trusted    False for messages of a learner's process: texts are cut, strides dropped
     """
     if len(blob) > MAX_BYTES:
         raise Malformed(f"{len(blob)} bytes are more than {MAX_BYTES}")

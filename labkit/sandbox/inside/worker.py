@@ -9,7 +9,7 @@
       | <-- the outcome of each call           |   perform the calls
       | -- sources of the next exercise   -->  |   ... until the judge hangs up
 
-What a learner's process sends is plain bytes, see wire.py. On POSIX a parent imports torch once
+A learner's process sends plain bytes, see wire.py. On POSIX a parent imports torch once
 and forks a fresh child for each learner, one at a time: before the next one starts, the last
 one is dead. It leaves no file: bubblewrap and Landlock let it write none. Elsewhere a new
 process is started for each learner.
@@ -17,7 +17,7 @@ process is started for each learner.
 A request comes when the last one is answered, not before: it holds reference code that must
 not lie in the process while the answer that it would give away is still asked for.
 
-What makes it quick, measured on lab 01: torch is imported before the fork (2 s); a child's
+Measured on lab 01, these make it quick: torch is imported before the fork (2 s); a child's
 collector leaves alone what was there before (0.1 s where it runs); one call is performed
 beforehand (2 ms of 16 for all calls of a submission).
 """
@@ -149,7 +149,7 @@ def fork_children(control: socket.socket, confinement: limits.Confinement) -> No
 
 
 def cpu_used_by(pid: int) -> float:
-    """Seconds; NaN where the system does not tell."""
+    """Return seconds; NaN if the system does not tell."""
     try:
         return time.clock_gettime(~pid << 3 | 2)  # Linux: the clock of a process
     except OSError:
@@ -184,7 +184,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warm_up()
     token = b"" if hasattr(os, "fork") else bytes.fromhex(sys.stdin.readline().strip())
-    with suppress(OSError):  # what the judge would read had this process not started
+    with suppress(OSError):  # which the judge would read had this process not started
         os.ftruncate(2, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

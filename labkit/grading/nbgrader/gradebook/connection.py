@@ -28,7 +28,7 @@ class NotAGradebook(Exception):
     """The names of the tables that are there instead."""
 
 
-# (exception, pattern of its text, what to say): the first that fits
+# (exception, pattern of its text, message): the first that fits
 FAULTS = (
     (NotAGradebook, "", "{shown} is no gradebook: it holds other tables ({reason}). Nothing "
      "was written; name the right one with --db or in nbgrader_config.py"),
@@ -49,7 +49,7 @@ FAULTS = (
 
 
 class CourseError(Exception):
-    """The course folder or its gradebook is not as it has to be; the message says so."""
+    """The course folder or its gradebook cannot be used like this; the message tells why."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def refuse_other_tables(engine: Engine) -> None:
 
 
 class LatePenalty:
-    """The late submission plugin that nbgrader_config.py names, nbgrader's own by default; it
-    may stand in one of `folders`."""
+    """The late submission plugin of nbgrader_config.py, by default nbgrader's own; it may be in
+    one of `folders`."""
 
     def __init__(self, config: Config, folders: Iterable[Path] = ()):
         sys.path += [folder for folder in map(str, folders) if folder not in sys.path]
@@ -149,7 +149,7 @@ def people(gradebook: Gradebook) -> list[RosterEntry]:
 
 
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
-    """Put a roster into nbgrader's students; what it does not say is left as it is.
+    """Put a roster into nbgrader's students; fields that it lacks stay as they are.
 
     nbgrader's pages and `nbgrader export` write these texts as they are: none may be markup, or
     a spreadsheet's formula.

@@ -1,4 +1,4 @@
-"""How late each submission is, and the late days that were used for it.
+"""The lateness of each submission, and the late days that were used for it.
 
 A learner has `late.days` of course.toml for all labs together. Each day begun after a deadline
 uses one, the lab that is due first before the others, until none is left.
@@ -39,7 +39,7 @@ class Lateness:
 
 
 def lateness(gradebook: api.Gradebook, rules: LabRules) -> dict[str, Lateness]:
-    """{learner: how late they were in the lab} of those who were."""
+    """Return {learner: lateness} for those who handed in the lab late."""
     handed, lab = api.SubmittedAssignment, api.Assignment
     columns = (handed.student_id, lab.name, lab.duedate, handed.timestamp, handed.extension)
     query = (

@@ -105,7 +105,7 @@ def record(
     add_blank_submissions(session, assignment, sorted(missing))
     submissions = {submission.student_id: submission for submission in query}
     known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
-    new = set()  # perhaps others than those in the gradebook
+    new = set()  # may differ from those in the gradebook
     for learner, entry in by_learner.items():
         refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
         submission = submissions[learner]
@@ -174,11 +174,11 @@ def add_blank_submissions(
 def set_grade(
     grade: api.Grade, score: float | None, asked: bool, changed: bool, excused: bool
 ) -> None:
-    """The points of the checks, and whether a person has to look.
+    """Set the points of the checks, and whether a person has to look.
 
     asked      a person is to look at the answer
-    changed    the answer or its points are others than before: else a person has perhaps
-               looked already, or given points, and nothing is asked again
+    changed    the answer or its points have changed; else a person may have looked already, or
+               given points, and is not asked again
     """
     is_given = grade.manual_score is not None
     grade.auto_score = score
@@ -189,7 +189,7 @@ def set_grade(
 
 
 def excused_cells(rules: LabRules, learner: str) -> set[str]:
-    """Those that no person need grade: excused, or left out of the course."""
+    """Return the cells that nobody has to grade: excused, or left out of the course."""
     ids = rules.excused.get(learner, frozenset())
     parts = [*rules.lab.exercises, *rules.lab.questions]
     return {part.grade_cell for part in parts if part.id in ids or not part.points}
@@ -205,9 +205,9 @@ def apply_rules(
 ) -> None:
     """Bring the rows of a lab in line with its rules: points, deadlines, excuses, penalties.
 
-    graded     {learner: what was found out, with the points of the rules}
-    changed    (learner, grade cell) of all whose points have changed
-    times      of attempts with a late mark; others keep theirs
+    graded     {learner: verdicts, with the points of the rules}
+    changed    (learner, grade cell) wherever the points have changed
+    times      of attempts with a late mark; others keep their time
     """
     assignment = gradebook.find_assignment(rules.lab.name)
     parts = (*rules.lab.exercises, *rules.lab.questions)
@@ -247,8 +247,7 @@ def apply_late_penalties(
     assignment: api.Assignment,
     submissions: Mapping[str, api.SubmittedAssignment],
 ) -> None:
-    """The deadline, extensions, and what comes off for lateness of the points that count;
-    ends the transaction."""
+    """Set the deadline, extensions and late penalties; end the transaction."""
     if rules.deadline is not None:
         assignment.duedate = rules.deadline.astimezone(timezone.utc).replace(tzinfo=None)
         for learner, submission in submissions.items():

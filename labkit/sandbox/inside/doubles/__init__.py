@@ -16,15 +16,14 @@ class Double:
     shared = False  # one object in all steps of a call, if it is made with the same arguments
 
     def report(self) -> dict[str, Any]:
-        """Its report on a step that took it as an input; compared beside the result."""
+        """Return its report on a step that took it as an input; it is compared with the
+        result."""
         return {}
 
 
 def find_double(name: str) -> Callable[..., Any]:
-    """What makes it: "generation.Scripted" is of a file in here, "torch.nn.Linear" torch's.
-
-    Errors: ImportError, AttributeError: there is none of that name
-    """
+    """Return the function or class with this name: "generation.Scripted" is in a file here,
+    "torch.nn.Linear" in torch. Raises ImportError or AttributeError for any other name."""
     module, _, attribute = name.rpartition(".")
     home = module if module.split(".")[0] == "torch" else f"{__name__}.{module}"
     return getattr(import_module(home), attribute)

@@ -88,7 +88,7 @@ class TinyDecoder(nn.Module, Double):
 
 
 class Scripted(nn.Module):
-    """A model that says what its script says: after S columns, the logits of place S.
+    """A model that follows a script: after S columns it returns the logits of place S.
 
     The script fixes every token, so that stops and padding can be tried at will. With
     count_work the place is the number of columns computed so far, which is S only where
@@ -123,7 +123,8 @@ class Scripted(nn.Module):
 
 
 class Listener(Double):
-    """An on_token that keeps what it hears; after `most` tokens its reader leaves."""
+    """An on_token that keeps the tokens; after `most` of them it raises, as a reader who
+    leaves."""
 
     def __init__(self, most: int | None = None):
         self.most, self.tokens = most, []

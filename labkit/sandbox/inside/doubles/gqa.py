@@ -23,13 +23,13 @@ class KVCache(Double):
         self.stored: dict[int, tuple[Tensor, Tensor] | None] = dict.fromkeys(layers)
 
     def lengths(self) -> dict[int, int]:
-        """How many tokens each layer holds."""
+        """Return the number of tokens in each layer."""
         pairs = self.stored.items()
         return {n: self.length_before if pair is None else pair[0].size(2) for n, pair in pairs}
 
     @property
     def length(self) -> int:
-        """How many tokens every layer holds."""
+        """The number of tokens that all layers have."""
         return min(self.lengths().values())
 
     def state(self) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 def passing_rule() -> Callable:
-    """It shows by what it gives that it was called, and with which g last."""
+    """Return a rule whose results prove that it was called, and with which g last."""
 
     def rule(query, key, value, g, beta, initial_state=None):
         return 3 * value, g[:, -1]  # (B, T, M, Q) and (B, M)

@@ -27,7 +27,7 @@ class Waits(BaseException):
 
 
 class Ranks:
-    """What the ranks of one call wait in, and the answers that they had."""
+    """The waiting ranks of one call, and the answers that they have had."""
 
     current: Ranks | None = None
 
@@ -39,10 +39,7 @@ class Ranks:
         self.running = 0
 
     def run(self, work: Callable[[], Any]) -> list[Any]:
-        """What work() returns on each rank.
-
-        Errors: what it raises; Deadlock
-        """
+        """Return the result of work() on each rank. Raises its errors, or Deadlock."""
         results: dict[int, Any] = {}
         before, Ranks.current = Ranks.current, self
         try:
@@ -64,7 +61,7 @@ class Ranks:
         return [results[rank] for rank in range(self.size)]
 
     def answer(self, rank: int, event: Event) -> Any:
-        """What this rank gets from the others; Waits if they are not there yet."""
+        """Return the others' answer to this rank; raise Waits if it has not come yet."""
         if len(self.answers[rank]) >= MOST_EVENTS:
             raise RuntimeError(f"rank {rank} talks more than {MOST_EVENTS} times in one call")
         self.waiting[rank] = event
@@ -85,7 +82,7 @@ class ReplayedGroup:
         self.begin()
 
     def begin(self) -> None:
-        """Start again: with what was answered before, nothing sent."""
+        """Start again, with the answers so far and nothing sent."""
         self.place, self.bytes_sent = 0, 0
         self.weights: list[nn.Parameter] = []  # see `weights`
         self.log: list[tuple[str, int, int | None]] = []
@@ -138,7 +135,8 @@ class ReplayedGroup:
 
 
 def settle(waiting: list[Event | None]) -> dict[int, Any]:
-    """{rank: answer} of those who have met, as in tinyllm/ranks.py, which a test compares."""
+    """Return {rank: answer} for those that have met, as tinyllm/ranks.py does: a test
+    compares."""
     for rank, event in enumerate(waiting):
         if event is not None and event[0] == "send":
             other = waiting[event[2]]
@@ -164,7 +162,7 @@ def settle(waiting: list[Event | None]) -> dict[int, Any]:
 
 
 def describe(waiting: list[Event | None]) -> str:
-    """Where each rank is when none can go on."""
+    """Return where each rank waits when none can go on."""
     places = []
     for rank, event in enumerate(waiting):
         place = "has returned" if event is None else f"waits in {event[0]}"
@@ -187,7 +185,7 @@ def write(output: Tensor, found: Tensor) -> None:
     output.detach().copy_(found)
 
 
-# What calls ask for: Given("parallel.group"), Given("parallel.by_rank", values=[...])
+# For Given("parallel.group") and Given("parallel.by_rank", values=[...]) in calls
 
 
 def group(rank: int | None = None, size: int = 1) -> ReplayedGroup:

@@ -13,7 +13,7 @@ from labkit.sandbox.inside.doubles.training import Momentum
 
 
 class Judge(Listener):
-    """A reward: what the tokens of an answer are worth on average. It keeps the answers."""
+    """A reward: the mean worth of an answer's tokens. It keeps the answers."""
 
     def __init__(self, worth: list[float]):
         super().__init__()
@@ -73,8 +73,8 @@ class Adaptable(nn.Module, Double):
 
     @torch.no_grad()
     def report(self) -> dict[str, Any]:
-        """What the model is now: its output, what learns, its numbers, and its output with
-        other numbers in LoRA's matrices."""
+        """Return the model's state: its output, its trainable weights, its numbers, and its
+        output with other numbers in LoRA's matrices."""
         named = dict(self.named_parameters())
         learn = {name: weight.requires_grad for name, weight in named.items()}
         numbers = {name: weight.clone() for name, weight in self.state_dict().items()}

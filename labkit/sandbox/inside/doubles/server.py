@@ -1,4 +1,4 @@
-"""What lab 15's exercises ask of a cache, and hashes that collide."""
+"""The parts of a cache that lab 15's exercises use, and hashes that collide."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from labkit.sandbox.inside.doubles import Double
 
 
 class Blocks(Double):
-    """A cache that counts blocks, and of each text so many tokens are known as is said.
+    """A cache that counts blocks and knows a given number of tokens of each text.
 
-    known     pairs: a sequence, and how many of its tokens are known
+    known     pairs: a sequence, and the number of its tokens that are known
     tables    texts that are there from the beginning: pairs of a sequence and its blocks
     named     blocks that are known
     """

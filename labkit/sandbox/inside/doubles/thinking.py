@@ -1,4 +1,4 @@
-"""Who reads and judges texts in the checks of lab 13, and who learns from whom."""
+"""Readers and judges of texts in the checks of lab 13, a student and its teacher."""
 
 from __future__ import annotations
 

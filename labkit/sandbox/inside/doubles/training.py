@@ -131,7 +131,8 @@ class Momentum:
         return [weight for group in self.param_groups for weight in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's: weights by their numbers, and the very tensors that the steps change."""
+        """Return it as torch does: weights by number, and the very tensors that steps
+        change."""
         numbers, groups = iter(range(len(self.weights()))), []
         for group in self.param_groups:
             groups.append(group | {"params": [next(numbers) for _ in group["params"]]})
@@ -202,8 +203,8 @@ draws.shared = True
 class Disk(Double, io.BytesIO):
     """A file that stays between the steps of a call; each step finds it at its beginning.
 
-    trainer    what has trained for `steps` steps, saved itself here, and trained on
-    generator  another trainer's, of which each step tells what it would draw next
+    trainer    trains for `steps` steps, saves itself here, and trains on
+    generator  of another trainer; each step reports what it would draw next
     """
 
     shared = True
@@ -260,7 +261,7 @@ def backward(model: Half, lr: float, seed: int, size: float, idle: str = "") -> 
 
 
 def count_of(mark: str) -> Callable[[str], int]:
-    """How often a text has a mark."""
+    """Return a function that counts a mark in a text."""
     return lambda text: text.count(mark)
 
 

@@ -1,1 +1,1 @@
-"""Modules that are laid into the package under test and run there, beside its own modules."""
+"""Modules that are added to the package under test and run there."""

@@ -22,7 +22,7 @@ def make_strict() -> None:
 
 @contextmanager
 def counted(names: Sequence[str], inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """While open, kernels are counted; then the dict says what they did with these inputs."""
+    """While open, kernels are counted; then the dict has what they did with these inputs."""
     found: dict[str, Any] = {}
     if not names:
         yield found

@@ -1,4 +1,5 @@
-"""Triton's interpreter made strict: what a GPU lets pass in silence is an error or shows here.
+"""Triton's interpreter made strict: faults that a GPU passes in silence are errors or show
+here.
 
 - A load or store outside of the tensors that a kernel was given raises OutsideMemory; the
   interpreter would read any memory of the process, and write it.
@@ -188,7 +189,7 @@ def as_it_is(original: Callable) -> Callable:
 
 
 def strict_bool(original: Callable) -> Callable:
-    """Of several numbers at once no branch can be taken."""
+    """Refuse to branch on several numbers at once."""
 
     def truth(tensor: Any) -> bool:
         if tensor.handle.data.size == 1:

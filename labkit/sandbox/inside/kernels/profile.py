@@ -1,4 +1,4 @@
-"""What interpreted kernels do with memory: loads, stores, bytes, programs, races.
+"""The memory accesses of interpreted kernels: loads, stores, bytes, programs, races.
 
 with profiled() as seen:
     rms_norm(x, weight)
@@ -25,7 +25,7 @@ class OutsideMemory(IndexError):
 
 @dataclass
 class Traffic:
-    """What the programs of one launch do with one tensor.
+    """The accesses of one launch's programs to one tensor.
 
     loaded, stored   bytes; a number that is loaded twice counts twice
     """
@@ -130,7 +130,7 @@ class Launch:
         return f"two lanes of program {shown(program)} store one place"
 
     def _outside(self, program: tuple[int, ...], places: np.ndarray, kind: str) -> str:
-        """Which tensor is nearest, and how far off the first place is."""
+        """Return a sentence on the nearest tensor, and how far off the first place is."""
         place = int(places[0])
         gaps = [max(t.start - place, place - t.end, 0) for t in self.tensors]
         if min(gaps) > FAR:  # which one is nearest is chance
@@ -196,8 +196,8 @@ class Profile:
         return sum(each.loaded for each in found), sum(each.stored for each in found)
 
     def report(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """For a check: how many times each input is loaded and stored, bytes stored elsewhere,
-        and the first race."""
+        """Return, for a check, how many times each input is loaded and stored, the bytes stored
+        elsewhere, and the first race."""
         found: dict[str, Any] = {}
         elsewhere = self.bytes_stored
         for name, tensor in inputs.items():
@@ -279,7 +279,7 @@ def is_first_use(module: str) -> bool:
 def access(
     program: tuple[int, ...], places: np.ndarray, mask: np.ndarray, dtype: Any, kind: str
 ) -> None:
-    """Note what a program is about to do. Errors: OutsideMemory"""
+    """Record an access that a program is about to make. Raises OutsideMemory."""
     if not _running:
         return
     places = np.broadcast_to(places, np.broadcast_shapes(places.shape, mask.shape))
