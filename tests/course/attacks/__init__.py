@@ -87,14 +87,12 @@ class Attack:
 
     tries    what it tries, in a sentence
     by       the first of LAYERS that stops it
-    hangs    it is stopped by a limit on time
-    unbared  why it is not shown to work without protection; empty if it is
+    unbared  why it is not shown to work at the layer below; empty if it is
     """
 
     name: str
     tries: str
     by: str
-    hangs: bool
     unbared: str
     code: Callable[..., object]
 
@@ -107,18 +105,17 @@ class Attack:
         table = "\n".join(f"    {name} = {value!r}" for name, value in aim.items())
         called = len(inspect.signature(self.code).parameters) > 1
         ending = (ON_CALLING if called else ON_LOADING).format(name=self.name, wrong=WRONG)
-        mark = "# hangs\n" if self.hangs else ""
-        start = f"# %% exercise 1.1: layer_norm\n{mark}{PRELUDE.format(aim=table)}"
+        start = f"# %% exercise 1.1: layer_norm\n{PRELUDE.format(aim=table)}"
         return f"{start}{self.source}\n{ending}"
 
 
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(tries: str, by: str = "split", hangs: bool = False, unbared: str = ""):
+def attack(tries: str, by: str = "split", unbared: str = ""):
     def register(code: Callable[..., object]) -> Callable[..., object]:
         assert by in LAYERS and code.__name__ not in ATTACKS
-        ATTACKS[code.__name__] = Attack(code.__name__, tries, by, hangs, unbared, code)
+        ATTACKS[code.__name__] = Attack(code.__name__, tries, by, unbared, code)
         return code
 
     return register

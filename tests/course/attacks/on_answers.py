@@ -68,8 +68,7 @@ def exits_later(aim, x, weight, bias, eps):
     os._exit(0)
 
 
-@attack("answers all questions before they are asked, in the worker's own words",
-        unbared="only this course has such a road")  # fmt: skip
+@attack("answers all questions before they are asked, in the worker's own words")
 def forges_frames(aim):
     from labkit.sandbox.inside import wire
     from labkit.sandbox.inside.call import Outcome
@@ -84,8 +83,7 @@ def forges_frames(aim):
         wire.send(channel, encode_outcome(Outcome(values=[torch.ones(2, 7, 32)])))
 
 
-@attack("says that it needs no gradient and names no parameter",
-        unbared="only this course has such a road")  # fmt: skip
+@attack("says that it needs no gradient and names no parameter")
 def forges_outcomes(aim):
     from labkit.sandbox.inside import perform, worker
 
@@ -133,7 +131,7 @@ def long_text(aim, x, weight, bias, eps):
     raise RuntimeError("x" * (20 << 20))
 
 
-@attack("raises an error whose own text never ends", hangs=True)
+@attack("raises an error whose own text never ends")
 def endless_error(aim, x, weight, bias, eps):
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
@@ -159,8 +157,7 @@ def answers_as_text(aim):
         frame = frame.f_back
 
 
-@attack("searches memory for the inputs of other exercises",
-        unbared="the bare grader has one exercise")  # fmt: skip
+@attack("searches memory for the inputs of other exercises")
 def calls_of_others(aim):
     for held in gc.get_objects():
         if type(held).__name__ == "Call" and getattr(held, "symbol", "") == "RMSNorm":

@@ -18,7 +18,8 @@ def reads_classmate(aim):
     return Path(aim.victim).read_text()
 
 
-@attack("reads through the root folder of another process", by="kernel")
+@attack("reads through the root folder of another process", by="kernel",
+        unbared="root loses a right in the split that it needs")  # fmt: skip
 def reads_through_proc(aim):
     for pid in (aim.pid, aim.grader, os.getppid(), 1):
         path = f"/proc/{pid}/root{aim.victim}"
@@ -26,7 +27,8 @@ def reads_through_proc(aim):
             return open(path).read()
 
 
-@attack("opens a file by its handle, past all folders", by="kernel")
+@attack("opens a file by its handle, past all folders", by="kernel",
+        unbared="root loses a right in the split that it needs")  # fmt: skip
 def opens_by_handle(aim):
     handle, where = ctypes.create_string_buffer(136), ctypes.c_int()
     ctypes.c_uint.from_buffer(handle).value = 128
@@ -37,14 +39,16 @@ def opens_by_handle(aim):
         return os.read(number, 100).decode()
 
 
-@attack("makes a device of its own and reads it", by="kernel")
+@attack("makes a device of its own and reads it", by="kernel",
+        unbared="root loses a right in the split that it needs")  # fmt: skip
 def makes_device(aim):
     os.mknod("zeros", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     with open("zeros", "rb") as device:
         return f"a device gave {len(device.read(4))} bytes; a disk would, too"
 
 
-@attack("finds what the last learner left in the folder, and leaves something", by="kernel")
+@attack("finds what the last learner left in the folder, and leaves something", by="kernel",
+        unbared="the folder is empty for each learner")  # fmt: skip
 def leaves(aim):
     Path("attack-was-here").write_text("import me")
     Path("torch.py").write_text("raise SystemExit")

@@ -23,8 +23,7 @@ def unix(aim):
         line.sendall(aim.name.encode())
 
 
-@attack("calls a service over the socket of its own worker", by="split",
-        unbared="only this course has such a socket")  # fmt: skip
+@attack("calls a service over the socket of its own worker", by="split")
 def own_socket(aim):
     for number in range(3, 64):
         try:

@@ -12,7 +12,8 @@ import torch
 from . import attack
 
 
-@attack("starts a process that starts one, and ends", by="kernel")
+@attack("starts a process that starts one, and ends", by="kernel",
+        unbared="its process is looked for at the end")  # fmt: skip
 def forks_twice(aim):
     if os.fork() == 0:
         os.setsid()
@@ -21,7 +22,8 @@ def forks_twice(aim):
         os._exit(0)
 
 
-@attack("leaves a thread that spoils the next learner's Python", by="kernel")
+@attack("leaves a thread that spoils the next learner's Python", by="kernel",
+        unbared="a rule of the worker stops it first")  # fmt: skip
 def threads(aim):
     def spoil():
         time.sleep(0.01)
@@ -59,7 +61,7 @@ def other_calls(aim):
     return "a socket" if number >= 0 else None
 
 
-@attack("ignores every signal and computes forever", hangs=True)
+@attack("ignores every signal and computes forever")
 def ignores_signals(aim):
     for number in range(1, 64):
         try:
@@ -70,15 +72,14 @@ def ignores_signals(aim):
         pass
 
 
-@attack("blocks every signal and lies down", hangs=True)
+@attack("blocks every signal and lies down")
 def sleeps(aim):
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))
     while True:
         time.sleep(600)
 
 
-@attack("takes memory by a thousand small pieces",
-        unbared="it would take the memory of this machine")  # fmt: skip
+@attack("takes memory by a thousand small pieces")
 def takes_small_memory(aim):
     kept = []
     while len(kept) < 3000:
@@ -92,6 +93,6 @@ def takes_descriptors(aim):
     return f"{len(files)} files"
 
 
-@attack("answers half a gigabyte", unbared="it would take the memory of this machine")
+@attack("answers half a gigabyte")
 def long_answer(aim, x, weight, bias, eps):
     return torch.zeros(1 << 27)

@@ -3,26 +3,16 @@
 import base64
 import copy
 import io
-import random
 import time
-import tracemalloc
 from html.parser import HTMLParser
 
 import nbformat
 from nbconvert.filters import markdown2html
 from nbformat import from_dict
-from PIL import Image
 from rich.console import Console
 
 from labkit.grading.judge.intake import cell_called, rebuild
-from labkit.grading.judge.pictures import (
-    MAX_BYTES,
-    MAX_TEXT,
-    MAX_TRIED,
-    MOST,
-    NOT_SHOWN,
-    Album,
-)
+from labkit.grading.judge.pictures import MAX_TOTAL, MOST, NOT_SHOWN, Album
 from labkit.grading.nbgrader.feedback import SanitizeAnswers, rendered
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.nbgrader.submitted import Remark
@@ -34,30 +24,20 @@ from tests.course.grading.samples import LAB, handed, judged, notebook, store
 RELEASED = nbformat.reads(notebook(), 4)
 
 
-def picture(kind, size=(30, 20), **options):
-    pixels = random.Random(0).randbytes(3 * size[0] * size[1])
-    file, image = io.BytesIO(), Image.frombytes("RGB", size, pixels)
-    image.save(file, kind, **({"append_images": [image]} if options else {}), **options)
-    return file.getvalue()
-
-
 def attached(data, kind="image/png"):
     return {kind: base64.b64encode(data).decode()}
 
 
-PNG = picture("png", (1, 1))
+PNG = b"\x89PNG\r\n\x1a\n and so on"
 ADDRESS = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 
 
-def test_pictures_are_kept_by_what_their_bytes_are():
+def test_pictures_are_kept_as_attachments():
     for kind in ("png", "jpeg", "gif", "webp"):
-        pictures = {"a b (1)": attached(picture(kind), "image/svg+xml")}
+        pictures = {"a b (1)": attached(PNG, f"image/{kind}")}
         text, kept = Album().collect("so ![*it* is](attachment:a%20b%20(1))!", pictures)
         assert text == f"so ![*it* is](attachment:picture-1.{kind})!"
-        assert kept == {f"picture-1.{kind}": attached(picture(kind), f"image/{kind}")}
-    photo = picture("MPO", save_all=True)  # of a phone: it holds a second image
-    text, kept = Album().collect("![x](attachment:a)", {"a": attached(photo)})
-    assert kept == {"picture-1.jpeg": attached(photo, "image/jpeg")}
+        assert kept == {f"picture-1.{kind}": attached(PNG, f"image/{kind}")}
     for reference in (f"![x]({ADDRESS})", f'![x]({ADDRESS} "title")',
                       '<img src="attachment:a" width="50%">',
                       f"<img alt='x' src='{ADDRESS}'/>"):  # fmt: skip
@@ -66,46 +46,42 @@ def test_pictures_are_kept_by_what_their_bytes_are():
         assert text.endswith("](attachment:picture-1.png) after"), reference
 
 
-WIDE = PNG[:16] + (60_000).to_bytes(4, "big") * 2 + PNG[24:]
 HARMFUL = [
-    (attached(b"<svg onload='alert(1)'/>", "image/svg+xml"), "no whole PNG"),
-    (attached(b"\x89PNG\r\n\x1a\n<script>alert(1)</script>"), "no whole PNG"),
-    (attached(picture("png", (99, 99))[:3000]), "no whole PNG"),
-    (attached(WIDE), "no whole PNG|3,600,000,000 pixels"),
-    (attached(bytes(MAX_BYTES * 2)), "bytes; 6,291,456 is the most"),
-    ({"image/png": "?"}, "no whole PNG|base64"),
-    ({"image/png": 5}, "base64|no whole"),
-    *[(nothing, "does not hold it") for nothing in ({}, None, [["a"]])],
+    attached(b"<svg onload='alert(1)'/>", "image/svg+xml"),
+    attached(b"<script>alert(1)</script>", "text/html"),
+    {"image/png": '" onload="alert(1)'},
+    *({"image/png": odd} for odd in ("?", 5.5, "", [1, "("])),
+    *({}, None, [["a"]]),
 ]
 
 
-def test_what_is_no_harmless_picture_is_left_out_and_said():
-    for bundle, why in HARMFUL:
+def test_anything_else_is_left_out_with_the_reason():
+    for bundle in HARMFUL:
         text, kept = Album().collect("![x](attachment:a)", {"a": bundle})
-        assert kept == {} and text.startswith(f"({NOT_SHOWN}: "), why
-        assert any(words in text for words in why.split("|")), text
+        assert kept == {} and text.startswith(f"({NOT_SHOWN}: it is not a PNG"), bundle
 
 
-def test_pictures_and_what_is_looked_at_are_bounded():
+def test_pictures_are_bounded_in_number_and_size():
     album, pictures = Album(), {"a": attached(PNG)}
     for _ in range(MOST):
         assert album.collect("![](attachment:a)", pictures)[1]
     text, kept = album.collect("![](attachment:a)", pictures)
-    assert not kept and f"{MOST} and 12 MB are the most" in text
-    reference = "![x](attachment:a)"
-    text, kept = Album().collect(" " * MAX_TEXT + reference, pictures)
-    assert text.endswith(reference) and not kept
-    text, _ = Album().collect(reference * 1000, {"a": {"image/png": "?"}})
-    assert text.count("is the most that are looked at") == 1000 - MAX_TRIED
+    assert not kept and f"{MOST} and 16 MB are the most" in text
+    text, kept = Album().collect("![](attachment:a)", {"a": {"image/png": "A" * MAX_TOTAL * 2}})
+    assert not kept and "16 MB are the most" in text
+    text, kept = Album().collect("![x](attachment:a) " * 50, pictures)
+    assert len(kept) == MOST == rendered(text, kept).count("<img ")
     page = rendered("![x](attachment:a) " * 50, pictures)  # nor grows the page
     assert page.count("<img ") == 1
 
 
-def test_hostile_and_long_texts_take_time_and_memory_in_proportion():
+def test_hostile_and_long_texts_take_time_in_proportion():
     for text in ("![](data:", "![", "<img ", "<img src='data:", "![](data:a ",
                  "![](attachment:(("):  # fmt: skip
         with at_most(1000, text):
             Album().collect(text * 50_000, {})
+    with at_most(2000, "a large one, many times"):
+        Album().collect("![](attachment:a)" * 9_000, {"a": {"image/png": "A" * 10**7 + "?"}})
 
     def seconds(hostile):
         times = []
@@ -119,12 +95,6 @@ def test_hostile_and_long_texts_take_time_and_memory_in_proportion():
                  "![a](data:({}"):  # fmt: skip
         short, long = (text.format("A" * (size << 20)) for size in (2, 4))
         assert seconds(long) < 3 * seconds(short), text
-        tracemalloc.start()
-        try:
-            Album().collect(long, None)
-            assert tracemalloc.get_traced_memory()[1] < 6 * len(long), text
-        finally:
-            tracemalloc.stop()
 
 
 EVIL = "x onmouseover=alert(document.domain) style=position:fixed y="
@@ -199,6 +169,6 @@ def test_a_picture_reaches_formgrader_and_the_learners_page(released_course):
     formgrader = markdown2html(cell_called(shown, LAB.questions[0].answer_cell).source)
     for page, count in ((path.read_text("utf-8"), 2), (formgrader, 1)):
         assert f'<img src="{ADDRESS}" alt="by hand">' in page and page.count("<img") == count
-        assert "<em>drawing</em>" in page and f"({NOT_SHOWN}: it is no whole PNG" in page
+        assert "<em>drawing</em>" in page and f"({NOT_SHOWN}: it is not a PNG" in page
         assert "<svg" not in page
     assert "img-src data:" in path.read_text("utf-8")
