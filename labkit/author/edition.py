@@ -61,9 +61,9 @@ EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
 
 
 def write_source(course: Path, force: bool = False) -> tuple[list[Path], list[Path]]:
-    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer,
-    nbgrader_config.py, and an example of course.toml where there is none. Points of a course
-    are put into what learners get, by `nbgrader generate_assignment`.
+    """Write the instructor's edition: source/LAB/LAB.ipynb with the reference in every answer,
+    nbgrader_config.py, and an example of course.toml if there is none. `nbgrader
+    generate_assignment` puts the course's points into the learners' notebooks.
 
     A file that a person edited since it was written stays as it is; with `force` it is
     replaced, and a copy is kept in backups/.

@@ -66,7 +66,11 @@ def serialised(notebook: NotebookNode) -> bytes:
 
 
 def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNode:
-    """The notebook with every cell that the build owns; `solved` leaves the reference in."""
+    """Return the notebook with every cell that the build owns filled in.
+
+    solved    whether answers hold the reference; else stubs
+    Raises BuildError if the reference lacks an exercise or an answer.
+    """
     spoken = {} if language() == ENGLISH else {"tinyllm": {"language": language()}}
     notebook.metadata = nbformat.from_dict(METADATA | spoken)
     for cell in notebook.cells:
@@ -214,7 +218,7 @@ def worth(exercise: Exercise) -> str:
 
 
 def set_points(notebook: NotebookNode, lab: Lab) -> None:
-    """The lab's points into the cells that are graded, and into the texts that name them."""
+    """Write the lab's points into the graded cells, and into the texts that mention them."""
     named = {cell.id: cell for cell in notebook.cells}
     graded = {
         cell.metadata.get("nbgrader", {}).get("grade_id"): cell for cell in notebook.cells
@@ -234,7 +238,8 @@ def set_points(notebook: NotebookNode, lab: Lab) -> None:
 
 
 def written_answer(lab: Lab, question: Question) -> dict[str, str]:
-    """{"rubric": text, "model answer": text} of a written question."""
+    """Return {"rubric": text, "model answer": text} of a written question; BuildError
+    without."""
     path = SOLUTIONS / "answers" / f"{lab.module}.md"
     found = hints.sections(path.read_text("utf-8")).get(question.id, {})
     if not {"rubric", "model answer"} <= set(found):

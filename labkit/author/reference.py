@@ -24,7 +24,8 @@ def reference(lab: Lab) -> str:
 
 
 def reference_block(lab: Lab, exercise: Exercise) -> str:
-    """The exercise's block in the reference, marks included."""
+    """Return the exercise's block in the reference, marks included; BuildError if it has
+    none."""
     block = cells.block(reference(lab), exercise.id)
     if block is None:
         raise BuildError(f"solutions/{lab.module}.py has no block for exercise {exercise.id}")

@@ -75,7 +75,8 @@ def answers_in(text: str, name: str, lab: Lab) -> dict[str, str]:
 
 
 def cell_name(cell: Mapping[str, Any]) -> str:
-    """The nbgrader grade_id of a notebook's cell, else its id; whatever a file may hold."""
+    """Return the nbgrader grade_id of a notebook's cell, else its id; "" if the file has
+    neither."""
     metadata = cell.get("metadata")
     marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = marks.get("grade_id") if isinstance(marks, dict) else None
@@ -107,7 +108,7 @@ def _claimed(text: str, name: str, lab: Lab) -> Exercise | None:
 
 
 def defines(text: str, exercise: Exercise) -> bool:
-    """Whether the cell binds one of the exercise's symbols, by an import at least."""
+    """Whether the cell binds one of the exercise's symbols; an import is enough."""
     if len(text) > MAX_CELL or not any(symbol in text for symbol in exercise.symbols):
         return False
     return bool(set(exercise.symbols) & set(cells.defined_names(cells.tidied(text))))

@@ -58,13 +58,14 @@ CARRIED_PART = re.compile(
 
 
 def exercise_in(source: str) -> str | None:
-    """The exercise id that a cell's directive names, or None."""
+    """Return the exercise id in a cell's directive; None without one."""
     found = DIRECTIVE.search(source)
     return found.group(1) if found else None
 
 
 def split(module: str) -> list[tuple[str | None, str]]:
-    """The blocks of a module as (exercise id or None, text); joined, they are the module."""
+    """Return the blocks of a module as (exercise id or None, text); joined, they are the
+    module."""
     starts = [m.start() for m in DIRECTIVE.finditer(module)]
     edges = [0, *starts, len(module)]
     pieces = [module[a:b] for a, b in pairwise(edges)]
@@ -72,12 +73,14 @@ def split(module: str) -> list[tuple[str | None, str]]:
 
 
 def block(module: str, exercise_id: str) -> str | None:
-    """The text of one exercise in a module, without the blank lines around it."""
+    """Return the text of one exercise in a module, without blank lines around it; None if it
+    has none."""
     return next((text.strip() for key, text in split(module) if key == exercise_id), None)
 
 
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
-    """The module with the exercise's block replaced by `cell` (put at the end if new)."""
+    """Return the module with the exercise's block replaced by `cell`, or with a new one at its
+    end."""
     cell = headed(FUTURE.sub("", tidied(cell)), exercise).rstrip()
     pieces = split(module)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
@@ -90,7 +93,7 @@ def with_block(module: str, exercise: Exercise, cell: str) -> str:
 
 
 def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
-    """The cell with the exercise's directive as its first line, and no other directive.
+    """Return the cell with the exercise's directive as its first line, and no other directive.
 
     What stood above it comes below; it must not slip into the block before this one.
 
@@ -108,13 +111,14 @@ def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
 
 
 def with_carried(cell: str, code: str) -> str:
-    """A cell that begins with its directive, and below that line code of other cells."""
+    """Return the cell with code of other cells below its directive."""
     first, _, rest = cell.partition("\n")
     return f"{first}\n{CARRIED}\n{code}\n{CARRIED_END}\n{rest.rstrip()}\n" if code else cell
 
 
 def carried_part(block: str) -> str:
-    """The part of a block that came from other cells, with the lines around it."""
+    """Return the part of a block that came from other cells, with the lines around it; "" if
+    none."""
     found = CARRIED_PART.search(block)
     return found[0] if found else ""
 
@@ -128,14 +132,15 @@ def unmarked(cell: str) -> str:
 
 
 def without_carried(block: str) -> str:
-    """The learner's own lines of a block, as they are counted in the cell."""
+    """Return the learner's own lines of a block, as they are counted in the cell."""
     block = CARRIED_PART.sub("", block, count=1)
     first, _, rest = block.partition("\n")
     return rest if first.endswith((ADDED, LOOSE)) else block
 
 
 def line_in_cell(block: str, line: int) -> int | None:
-    """The number of a block's line in the learner's cell; None if it is from elsewhere."""
+    """Return the number of a block's line in the learner's cell; None if it is from
+    elsewhere."""
     part = carried_part(block)
     length = part.count("\n")
     if part and 1 < line <= 1 + length:
@@ -149,8 +154,8 @@ def directive(exercise: Exercise) -> str:
 
 
 def stub(text: str, exercise: Exercise) -> str:
-    """`text` with every solution region replaced by an error that names the exercise; in a
-    bug hunt by the lines with the bug."""
+    """Return `text` with every solution region replaced by an error that names the exercise; in
+    a bug hunt by the lines with the bug."""
 
     def replaced(region: re.Match[str]) -> str:
         if bug := INSTEAD.search(region["body"]):
@@ -165,7 +170,7 @@ def stub(text: str, exercise: Exercise) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without the solution marks, and without the bug of a hunt."""
+    """Return `text` without the solution marks, and without the bug of a hunt."""
     return MARK.sub("", INSTEAD.sub("", text))
 
 
@@ -180,13 +185,13 @@ def is_empty(cell: str | None, stub: str | None) -> bool:
 
 
 def solution_lines(text: str) -> int:
-    """The number of lines that the reference needs, which the badge shows."""
+    """Return the number of lines that the reference needs, which the badge shows."""
     bodies = (INSTEAD.sub("", region["body"]) for region in REGION.finditer(text))
     return sum(bool(line.strip()) for body in bodies for line in body.splitlines())
 
 
 def given_names(module: str) -> list[str]:
-    """The names that a module has besides its exercises: imports and given code."""
+    """Return the names that a module has besides its exercises: imports and given code."""
     return defined_names("".join(text for key, text in split(module) if key is None))
 
 
@@ -195,7 +200,7 @@ def given_names(module: str) -> list[str]:
 
 @cache
 def given_cells() -> dict[str, set[str]]:
-    """{lab name: the hashes of its released notebook's code cells, in every language}"""
+    """Return {lab name: hashes of its released notebook's code cells, in every language}."""
     return {lab: set(hashes) for lab, hashes in json.loads(GIVEN.read_text("utf-8")).items()}
 
 

@@ -17,12 +17,12 @@ DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # not the fault of 
 
 
 def of_the_disk(error: BaseException) -> bool:
-    """True for errors that will affect every further write: the disk is full or read-only."""
+    """Whether an error will affect every further write: the disk is full or read-only."""
     return isinstance(error, OSError) and error.errno in DISK
 
 
 def safe_id(name: str) -> str:
-    """The name in a form that is safe in a path and in nbgrader's patterns."""
+    """Return the name in a form that is safe in a path and in nbgrader's patterns."""
     text = unicodedata.normalize("NFC", name)
     text = re.sub(r"[^\w .,'@+-]|[\x00-\x1f]", "_", text)
     text = re.sub(r"\s+", " ", text).strip(" .")[:LONGEST_ID].strip(" .")
@@ -30,7 +30,7 @@ def safe_id(name: str) -> str:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """The first bytes of a regular file; OSError for a link, a pipe, a folder."""
+    """Return the first bytes of a regular file. Raises OSError for a link, a pipe, a folder."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -39,7 +39,8 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def hash_of(paths: Iterable[Path], start: str = "") -> str:
-    """Tells apart versions of files, by their names and contents."""
+    """Return a hash of files by their names and contents; `start`: of something else as
+    well."""
     hasher = hashlib.sha256(start.encode())
     for path in sorted(paths):
         hasher.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())

@@ -33,7 +33,8 @@ NOT_IN_ITS_FOLDER = said(
 
 
 def fault(error: BaseException) -> str:
-    """An error, and the last line of the course's files that it passed through."""
+    """Return an error as text, with the last line of the course's files that it passed
+    through."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip().partition("\n")[0]

@@ -111,8 +111,8 @@ def marked_up(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that cannot repaint a terminal: no control, invisible or direction characters, and
-    no letter that carries a tower of marks."""
+    """Return text that cannot repaint a terminal: without control, invisible and direction
+    characters, and with few marks on a letter."""
     text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
     if text.isascii():
         return text
@@ -125,18 +125,18 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A clean text that cannot forge a line of its own."""
+    """Return a clean text on one line."""
     return re.sub(r"[\t\n]", "\N{REPLACEMENT CHARACTER}", clean(text))
 
 
 def clean_name(text: str) -> str:
-    """A name on one line, without what a page reads as markup."""
+    """Return a name on one line, without markup."""
     text = " ".join(re.sub(r'[<>&"]', "", text).split())
     return clean(CONTROL.sub("", text))
 
 
 def csv_safe(text: str) -> str:
-    """A clean text that no spreadsheet takes for a formula."""
+    """Return a clean text that no spreadsheet takes for a formula."""
     text = clean(text)
     begin = unicodedata.normalize("NFKC", text.lstrip()[:1])
     return "'" + text if begin.startswith(FORMULA) or text[:1] in FORMULA else text

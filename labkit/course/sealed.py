@@ -30,19 +30,19 @@ class NotReady(Exception):
 
 
 def seal(source: str, title: str) -> str:
-    """A module's source as a sealed one; the title is its first line."""
+    """Return a module's source in sealed form, with a title as its first line."""
     return FILE.format(title=title) + encode(source)
 
 
 def encode(text: str) -> str:
-    """Any text in sealed form."""
+    """Return a text in sealed form."""
     letters = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     lines = [letters[start : start + 80] for start in range(0, len(letters), 80)]
     return "".join(f"{MARK}{line}\n" for line in lines)
 
 
 def read_source(path: Path) -> str:
-    """The text of a module of the reference, or of a file beside it, plain or sealed."""
+    """Return the text of a module of the reference, or of a file beside it, plain or sealed."""
     source = path.read_text("utf-8")
     lines = [line.removeprefix(MARK) for line in source.splitlines() if line.startswith(MARK)]
     return zlib.decompress(base64.b64decode("".join(lines))).decode() if lines else source

@@ -98,7 +98,7 @@ def _without_annotations(node: ast.AST) -> Iterator[ast.Name]:
 
 @lru_cache(CACHED)
 def statements(text: str) -> tuple[Statement, ...]:
-    """The statements of a cell in their order; none if it cannot be read as Python."""
+    """Return the statements of a cell in their order; () if it is not valid Python."""
     text = tidied(text) if len(text) <= MAX_CELL else ""
     tree, lines = parsed(text), text.split("\n")
     return tuple(_statement(node, lines) for node in tree.body) if tree else ()
@@ -196,8 +196,8 @@ def reach(
 
 
 def strip_unused(text: str, names: Iterable[str]) -> str:
-    """The cell with a blank line for every line that the names do not need; as it is if it
-    binds none of them."""
+    """Return the cell with blank lines instead of those that the names do not need; unchanged
+    if it binds none of the names."""
     cell, text = Statements(text), tidied(text)
     if cell.binding.keys().isdisjoint(names := set(names)):
         return text

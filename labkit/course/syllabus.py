@@ -205,7 +205,8 @@ class UnknownName(LookupError):
 
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
-    """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'."""
+    """Return the lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'. Raises
+    UnknownName."""
     for lab in labs:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             return lab
@@ -222,13 +223,14 @@ def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
 
 
 def find_question(name: str) -> tuple[Lab, Question] | None:
-    """The written question with this id ('1.a'), and its lab."""
+    """Return the lab and the written question with this id ('1.a'); None if there is none."""
     pairs = ((lab, question) for lab in LABS for question in lab.questions)
     return next((pair for pair in pairs if pair[1].id == name), None)
 
 
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
-    """The exercise with this id ('1.2') or symbol ('RMSNorm'), and its lab."""
+    """Return the lab and the exercise with this id ('1.2') or symbol ('RMSNorm'). Raises
+    UnknownName."""
     names = {}
     for lab in NOTEBOOKS:
         for exercise in lab.exercises:

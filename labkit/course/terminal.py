@@ -50,7 +50,7 @@ class Problem(typer.Exit):
 
 @contextmanager
 def ending_on(*errors: type[Exception]) -> Iterator[None]:
-    """Errors that a person can put right: their message, and no traceback."""
+    """Turn errors that a person can correct into their message, without a traceback."""
     try:
         yield
     except errors as error:
@@ -69,7 +69,7 @@ def lab_called(name: str) -> Lab:
 
 
 def translate_help(command: Any) -> Any:
-    """The command, and those below it, with their help in the current language."""
+    """Return the command, and those below it, with their help in the current language."""
     if language() != ENGLISH:
         break_wide_text()
         _use_words({name: tr(text) for name, text in TYPERS_WORDS.items()})

@@ -71,8 +71,8 @@ class Platform:
                   assignment, with one column
     titles        the columns that go back beside the grades; by default all
     last          title of the column that stays behind all others
-    possible_row  what its column of names has in the row with the points that can be had
-    possible      title of the column with the points that can be had
+    possible_row  its text in the column of names, in the row with the possible points
+    possible      title of the column with the possible points
     upload        pattern of the name of a file or folder, for feedback; "" if it takes none
     page          the name of a feedback page in a zip: {0} is the first group of `upload`
     """
@@ -221,13 +221,13 @@ def all_layouts() -> Iterator[tuple[Platform, Layout]]:
 
 
 def platform_of(key: str) -> Platform | None:
-    """The platform of `PLATFORM NUMBER`; None for any other text."""
+    """Return the platform of `PLATFORM NUMBER`; None for any other text."""
     fits = [platform for platform in PLATFORMS if key.startswith(f"{platform.name} ")]
     return max(fits, key=lambda platform: len(platform.name), default=None)
 
 
 def takes_grades() -> dict[str, Platform]:
-    """{what `tinyllm export` calls it: platform}"""
+    """Return {argument of `tinyllm export`: platform}."""
     return {platform.name.lower(): platform for platform in PLATFORMS if platform.column}
 
 

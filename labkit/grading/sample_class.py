@@ -32,7 +32,7 @@ class Learner:
 
 
 def solved(released: NotebookNode, lab: Lab) -> NotebookNode:
-    """The released notebook with the reference in every exercise."""
+    """Return the released notebook with the reference in every exercise."""
     notebook = copy.deepcopy(released)
     for exercise in lab.exercises:
         answer = cells.plain(reference_block(lab, exercise))
@@ -78,7 +78,7 @@ def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterato
 
 
 def encoded(notebook: NotebookNode) -> bytes:
-    """The file as it is, duplicate ids included; nbformat would change them."""
+    """Return the notebook's file, duplicate ids included; nbformat would change them."""
     return json.dumps(notebook, indent=1).encode()
 
 

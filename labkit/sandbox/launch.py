@@ -84,7 +84,7 @@ class Answers:
 
 
 def compiled_modules(sources: Mapping[str, str]) -> dict[str, CodeType]:
-    """The reference as code without docstrings, so that no learner's code finds it as text."""
+    """Compile the reference without docstrings, so that no learner's code finds it as text."""
     return {
         name: compile(text, filename(name), "exec", dont_inherit=True, optimize=2)
         for name, text in sources.items()
@@ -114,9 +114,9 @@ class WorkerLauncher:
                 shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(self, banned: Sequence[str] = (), cpu_seconds: int = CPU_SECONDS) -> Worker:
-        """A fresh, confined process; GradingError where Python does not even start there.
+        """Start a fresh, confined process. Raises GradingError if Python does not start there.
 
-        cpu_seconds  for all that it will do
+        cpu_seconds  for all its work
         """
         for _ in range(2):  # where the forking parent is gone, a new one is started, once
             with suppress(OSError, Gone):
@@ -133,7 +133,12 @@ class WorkerLauncher:
         banned: Sequence[str] = (),
         cpu_seconds: int = CPU_SECONDS,
     ) -> Answers:
-        """The answers of a process that is started for them and stopped."""
+        """Return the answers of a process that is started for them and stopped afterwards.
+
+        banned       names that raise an error when they are called
+        cpu_seconds  for all calls together
+        Raises GradingError if Python does not start in the sandbox.
+        """
         worker = self.start(banned, cpu_seconds)
         try:
             return worker.answer(request, [encode_call(call) for call in calls])

@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is th
 
 @cache
 def best_sandbox() -> Sandbox:
-    """The best sandbox of this machine, tried out.
+    """Return the best sandbox of this machine, after attempts to break out of it.
 
-    A bubblewrap that starts is used even if an attempt gets through: without it more would.
+    A bubblewrap that starts is used even if an attempt succeeds: without it more would.
     """
     program, lacking = shutil.which("bwrap"), ""
     if sys.platform != "linux":

@@ -40,7 +40,7 @@ def prose_of(source: str) -> Iterator[str]:
 
 
 def with_docstrings(source: str) -> str:
-    """The same code, the prose of its docstrings in the current language."""
+    """Return the code with the prose of its docstrings in the current language."""
     if language() == ENGLISH:
         return source
     lines = source.split("\n")

@@ -28,12 +28,13 @@ _speaking: ContextVar[str] = ContextVar("speaking", default="")
 
 
 def languages() -> list[str]:
-    """English, and every language with a catalog."""
+    """Return English, and every language with a catalog."""
     return [ENGLISH, *sorted({path.parent.name for path in FOLDER.glob("*/*.po")})]
 
 
 def language() -> str:
-    """The current language: set by `speaking`, else TINYLLM_LANG, the edition, the system."""
+    """Return the current language: set by `speaking`, else TINYLLM_LANG, the edition, the
+    system."""
     return _speaking.get() or _chosen()
 
 
@@ -56,20 +57,20 @@ def _chosen() -> str:
 
 
 def known(name: str) -> str | None:
-    """The language that "zh", "zh_CN.UTF-8" or "zh:en" names, if there is a catalog of it."""
+    """Return the language of "zh", "zh_CN.UTF-8" or "zh:en"; None without a catalog of it."""
     short = name.strip().replace("-", "_").partition(":")[0].partition(".")[0].lower()
     short = ENGLISH if short in ("c", "posix") else short.partition("_")[0]
     return short if short in languages() else None
 
 
 def tr(message: str, **values: object) -> str:
-    """The message in the current language, with its {values} filled in."""
+    """Return the message in the current language, with its {values} filled in."""
     text = message if language() == ENGLISH else _catalog(language()).one(message)
     return text.format(**values) if values else text
 
 
 def known_messages() -> list[str]:
-    """Every message that is translated into the current language."""
+    """Return every message that is translated into the current language."""
     return [] if language() == ENGLISH else list(_catalog(language()).found)
 
 

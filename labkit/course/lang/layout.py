@@ -17,14 +17,14 @@ PIECE = re.compile(
 
 
 def pad(text: str, width: int) -> str:
-    """The text, with spaces behind it, `width` columns wide; a longer one stays as it is."""
+    """Return the text padded to `width` columns; a longer one stays as it is."""
     return text + " " * (width - cell_len(text))
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns; a longer word has a line of its own.
+    """Return the text in lines of at most `width` columns; a longer word has a line of its own.
 
-    No line begins with what closes a clause or ends with what opens one.
+    No line begins with closing punctuation or ends with opening punctuation.
     """
     if cell_len(text) == len(text):
         return textwrap.wrap(text, width, break_long_words=False)

@@ -233,7 +233,7 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
 
 
 def cell_called(notebook: NotebookNode, name: str) -> NotebookNode:
-    """The cell with this nbgrader grade_id."""
+    """Return the cell with this nbgrader grade_id. Raises KeyError."""
     for cell in notebook.cells:
         if cell.metadata.get("nbgrader", {}).get("grade_id") == name:
             return cell

@@ -98,7 +98,7 @@ class Judge:
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
-        """Points and reasons; any error of the answer is a verdict."""
+        """Return points and reasons; any error of the answer is a verdict."""
         note = intake.notes.get(exercise.id, "")
         answer, odd = intake.answers[exercise.id], exercise.id in intake.odd
         if not answer:

@@ -214,7 +214,7 @@ def question_part(
 
 
 def comment_on(part: Exercise | Question, standing: Standing) -> Markup | str:
-    """The comment of a person; nbgrader's own note on blank answers does not count."""
+    """Return a person's comment; nbgrader's own note on blank answers does not count."""
     comment = standing.comments.get(part.answer_cell, "")
     return "" if comment == NO_RESPONSE else rendered(comment)
 

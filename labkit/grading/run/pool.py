@@ -168,7 +168,7 @@ EXECUTORS: dict[str, Callable[[GradingPool], RunningExecutor]] = {
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -32,7 +32,7 @@ def message(name: str, translate: Callable[[str], str] = str) -> str:
 
 
 def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
-    """The first banned name that the source mentions, with its line; None if it is clean.
+    """Return the first banned name in the source, with its line; None if there is none.
 
     Names are followed through imports and aliases: `F.rms_norm` after
     `import torch.nn.functional as F` is torch.nn.functional.rms_norm.
@@ -47,10 +47,10 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
 
 
 def nodes_of(source: str) -> list[ast.AST]:
-    """The nodes of the code, level by level; [] if it is not Python.
+    """Return the nodes of the code, level by level; [] if it is not valid Python.
 
-    Of a chain `a.b.c` only the whole and the `a` are listed, so that a reader who follows each
-    chain down takes time in proportion to the text.
+    For a chain `a.b.c` only the whole and the `a` are listed, so that following each chain down
+    takes time in proportion to the text.
     """
     try:
         nodes: list[ast.AST] = [ast.parse(source)]
@@ -63,14 +63,14 @@ def nodes_of(source: str) -> list[ast.AST]:
 
 
 def root_of(node: ast.AST) -> ast.AST:
-    """`a` of a.b.c, `f()` of f().b."""
+    """Return the node that a chain begins with: `a` for a.b.c, `f()` for f().b."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node
 
 
 def parts_of(node: ast.AST) -> list[str]:
-    """["b", "c"] of a.b.c; [] of a name."""
+    """Return the attributes in a chain: ["b", "c"] for a.b.c; [] for a name."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -105,7 +105,8 @@ def _mentioned(node: ast.AST, aliases: dict[str, str]) -> list[str]:
 
 
 def dotted_name(node: ast.AST, aliases: dict[str, str]) -> str:
-    """torch.nn.functional.silu of `F.silu`; "" if it does not begin with an import's name."""
+    """Return torch.nn.functional.silu for `F.silu`; "" for a chain that begins with no
+    import."""
     root = root_of(node)
     if not isinstance(root, ast.Name) or root.id not in aliases:
         return ""

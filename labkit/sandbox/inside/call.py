@@ -165,7 +165,7 @@ class Outcome:
 
 
 def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
-    """Every tensor inside `value` with its path: "x", "cache[0]", "out.key"."""
+    """Return every tensor inside `value` with its path: "x", "cache[0]", "out.key"."""
     if isinstance(value, Tensor):
         return [(path, value)]
     if isinstance(value, Mapping):
@@ -193,7 +193,8 @@ def detached(value: Any) -> Any:
 
 
 def describe(error: BaseException, filename: str | None) -> Failure:
-    """The exception in words, with the last line of the learner's own file that it passed."""
+    """Return the exception as a Failure, with the last line of the learner's file in its
+    trace."""
     line = None
     for frame in traceback.extract_tb(error.__traceback__):
         if filename and frame.filename == filename:

@@ -69,7 +69,7 @@ def compile_module(source: Source, name: str) -> CodeType:
 
 
 def filename(module: str, folder: str = PACKAGE) -> str:
-    """The name under which tracebacks know a module."""
+    """Return the file name of a module in tracebacks."""
     return f"{folder}/{module}.py"
 
 

@@ -35,9 +35,9 @@ _generator = torch.default_generator  # from before any learner code can replace
 
 
 def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
-    """Perform `call` with the symbols of `namespace`; errors become part of the outcome.
+    """Perform `call` with the symbols of `namespace`; return its Outcome, errors included.
 
-    filename    where the learner's code lives, to find the line that raised
+    filename    of the learner's code, to find the line that raised
     """
     outcome = Outcome()
     try:

@@ -83,8 +83,8 @@ def bounded(numbers: int | None, operations: int | None) -> AbstractContextManag
 
 
 def torch_settings() -> tuple[torch.dtype, bool, Any]:
-    """The settings that code can change for all of torch: the default dtype, whether gradients
-    are noted, and the default device, None if none was set."""
+    """Return the settings that code can change for all of torch: the default dtype, whether
+    gradients are recorded, and the default device, None if none was set."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     device = None if context is None else context.device
     return torch.get_default_dtype(), torch.is_grad_enabled(), device

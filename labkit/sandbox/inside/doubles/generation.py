@@ -25,7 +25,8 @@ def _config(vocab_size: int, layers: int) -> SimpleNamespace:
 
 
 def _columns(input_ids: Tensor, attention_mask: Tensor | None, cache: Any) -> tuple[int, int]:
-    """(cached columns, all columns); ValueError where the mask has another width."""
+    """Return (cached columns, all columns). Raises ValueError for a mask of a different
+    width."""
     cached = 0 if cache is None else cache.length
     total = cached + input_ids.size(1)
     if attention_mask is not None and attention_mask.shape != (input_ids.size(0), total):
@@ -46,7 +47,7 @@ class TinyDecoder(nn.Module, Double):
     Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V)
     """
 
-    shared = True  # what was stored on it is found in later steps
+    shared = True  # later steps find what an earlier one stored on it
 
     def __init__(self, seed: int = 0, vocab_size: int = 23, size: int = 16, layers: int = 2):
         super().__init__()

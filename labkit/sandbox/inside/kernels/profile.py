@@ -230,7 +230,7 @@ _running: list[Launch] = []
 
 @contextmanager
 def profiled() -> Iterator[Profile]:
-    """While open, every launch is noted in the profile."""
+    """While open, every launch is recorded in the profile."""
     seen = Profile()
     _listening.append(seen)
     try:
