@@ -74,7 +74,7 @@ def skeletons() -> Iterator[Derived]:
 
 
 def stubs(written: Iterable[Derived]) -> Derived:
-    """The skeletons in one file, from which `tinyllm reset` brings them back."""
+    """Return the skeletons in one file, from which `tinyllm reset` brings them back."""
     texts = {derived.path.stem: derived.content.decode() for derived in written}
     return Derived(STUBS, (json.dumps(texts, indent=1) + "\n").encode())
 
@@ -98,7 +98,8 @@ def everything() -> Iterator[Derived]:
 
 
 def skeleton(source: str, lab: Lab | None) -> str:
-    """The module as a learner first opens it: every exercise a stub that names itself."""
+    """Return the module as a learner first opens it: every exercise a stub that names
+    itself."""
     if lab is None:
         return source
     texts = []

@@ -97,7 +97,7 @@ def write_source(course: Path, force: bool = False) -> tuple[list[Path], list[Pa
 
 
 def _read_known(path: Path) -> dict[str, str]:
-    """{file of a course: the hash of what the build wrote last}"""
+    """Return {file of a course: the hash of what the build wrote last}."""
     try:
         return dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

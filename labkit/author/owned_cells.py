@@ -50,13 +50,14 @@ def read_notebook(path: Path) -> NotebookNode:
 
 
 def begun(lab: Lab) -> NotebookNode:
-    """A notebook for a lab that has none yet: headings, between which the rest is put."""
+    """Return a notebook for a lab that has none yet: headings, between which the rest is
+    put."""
     title = new_markdown_cell(f"# Lab {lab.number}: {lab.title}", id="title")
     return new_notebook(cells=[title, new_markdown_cell("## Summary", id=LAST)])
 
 
 def read_or_begin(lab: Lab) -> NotebookNode:
-    """The lab's notebook, or the beginning of one."""
+    """Return the lab's notebook, or the beginning of one."""
     path = notebook_path(lab)
     return read_notebook(path) if path.exists() else begun(lab)
 
@@ -97,7 +98,7 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
 
 
 def authored(lab: Lab, cell: NotebookNode) -> str:
-    """The part of a cell that an author wrote; "" if the build writes all of it."""
+    """Return the part of a cell that an author wrote; "" if the build writes all of it."""
     if cell.cell_type != "markdown" or cell.id in [q.answer_cell for q in lab.questions]:
         return ""
     about = cell.id in [f"about-{exercise.slug}" for exercise in lab.exercises]
@@ -111,8 +112,8 @@ def owned(
     below: str = "",
     above: Iterable[str] = (),
 ) -> NotebookNode:
-    """The cell with this id; a missing one is made below another cell, else above the first
-    of those that are there, else at the end."""
+    """Return the cell with this id; a missing one is made below another cell, else above the
+    first of those that are there, else at the end."""
     places = {cell.id: place for place, cell in enumerate(notebook.cells)}
     if name not in places:
         end = min((places[other] for other in above if other in places), default=len(places))
@@ -149,7 +150,8 @@ def fill_prediction(notebook: NotebookNode, name: str, outcome: Prediction) -> N
 
 
 def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: bool) -> None:
-    """The cell for its answer; the text above it is authored, only a missing one is begun."""
+    """Write the cell for its answer; the authored text above it is only begun if it is
+    missing."""
     name = question.answer_cell.replace("written", "question")
     place = lab.questions.index(question)
     later = [other.answer_cell for other in lab.questions[place + 1 :]]
@@ -171,7 +173,7 @@ def mark(cell: NotebookNode, grade_id: str, **fields: object) -> None:
 
 
 def setup_cell(lab: Lab) -> str:
-    """The module's own imports, so that a cell sees the same names here and there."""
+    """Return the module's own imports, so that a cell sees the same names here and there."""
     tools = ["from labkit.learner.notebook import (",
            "    check, finish, hint, outcome, predict, solution, start)"]  # fmt: skip
     return "\n".join([*imports(reference(lab)), "", *tools, "", f'start("{lab.module}")'])
@@ -197,7 +199,8 @@ def imports(source: str) -> list[str]:
 
 
 def with_badge(text: str, exercise: Exercise, block: str) -> str:
-    """The authored text under the exercise's heading and badge, which the syllabus says."""
+    """Return the authored text under the exercise's heading and badge, which the syllabus
+    says."""
     lines = cells.solution_lines(block)
     long = ntr("about {n} line", "about {n} lines", lines)
     time = tr("{minutes} minutes", minutes=exercise.minutes)

@@ -14,7 +14,7 @@ class BuildError(Exception):
 
 
 def references() -> list[Path]:
-    """The modules of the reference."""
+    """Return the modules of the reference."""
     paths = sorted(SOLUTIONS.glob("*.py"))
     return [path for path in paths if path.stem != "__init__"]
 

@@ -85,7 +85,8 @@ def cell_name(cell: Mapping[str, Any]) -> str:
 
 
 def _merged(text: str, lab: Lab) -> dict[str, str]:
-    """The parts of a cell with several directives, by exercise; {} for any other cell."""
+    """Return the parts of a cell with several directives, by exercise; {} for any other
+    cell."""
     known, parts, before = {e.id for e in lab.exercises}, {}, ""
     several = len(text) <= MAX_CELL and text.count("# %%") > 1
     for key, piece in cells.split(text) if several else ():
@@ -170,7 +171,7 @@ class Notebook:
         ]  # fmt: skip
 
     def answer(self, exercise: Exercise) -> Answer | None:
-        """The answer to an exercise; None if nothing was written."""
+        """Return the answer to an exercise; None if nothing was written."""
         claims = self.claims(exercise)
         right = [cell for cell in claims if defines(cell.parts[exercise.id], exercise)]
         inferred = [] if right else [c for c in self.cells if self._infers(c, exercise)]
@@ -200,7 +201,7 @@ class Notebook:
     def _block(
         self, exercise: Exercise, source: str, home: Cell, mark: str
     ) -> tuple[str, set[str]]:
-        """The answer as it travels, and the names that came from other cells.
+        """Return the answer as it travels, and the names that came from other cells.
 
         source    the learner's cell, or a part of it
         home      the cell

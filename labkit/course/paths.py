@@ -17,8 +17,9 @@ INSTALLED = "site-packages"
 
 
 def learners_folder() -> Path:
-    """The folder of a learner's package, notebooks and progress: the course's own, but one in
-    their home where many use one installation (on a JupyterHub) or this one is read-only."""
+    """Return the folder of a learner's package, notebooks and progress: the course's own, but
+    one in their home where many use one installation (on a JupyterHub) or this one is
+    read-only."""
     home = Path(os.path.expanduser("~"))
     shared = "JUPYTERHUB_USER" in os.environ and not ROOT.is_relative_to(home)
     is_own = os.access(ROOT / "tinyllm", os.W_OK) and not shared

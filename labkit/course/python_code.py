@@ -59,7 +59,7 @@ def tidied(cell: str) -> str:
 
 
 def _readings(cell: str) -> Iterator[str]:
-    """The cell as Python reads it, and as IPython does, which knows more."""
+    """Yield the cell as Python reads it, and as IPython does, which knows more."""
     yield cell
     text = MAGIC.sub(lambda magic: f"{magic['indent']}pass" if magic["indent"] else "", cell)
     yield text
@@ -144,5 +144,5 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def used_names(tree: ast.AST) -> set[str]:
-    """The names that the code mentions, wherever they come from."""
+    """Return the names that the code mentions, wherever they come from."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

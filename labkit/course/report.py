@@ -67,7 +67,7 @@ class Report:
         return self.status is Status.PASSED
 
     def text(self, width: int = WIDTH) -> str:
-        """The report as text, at most `width` columns wide."""
+        """Return the report as text, at most `width` columns wide."""
         heading = pad(f"{self.heading}  ", width - cell_len(self.verdict))
         lines = [f"{heading}{self.verdict}"]
         labels = [tr(label) for label, _ in self.rows]
@@ -87,7 +87,8 @@ class Report:
         return self.html()
 
     def html(self) -> str:
-        """A table without scripts or outside resources; colours that work on light and dark."""
+        """Return a table without scripts or outside resources; colors that work on light and
+        dark."""
         mark = MARKS.get(self.status, "#d55e00")
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         label_cell = f"{cell};font-weight:600;white-space:nowrap"

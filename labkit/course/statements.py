@@ -114,7 +114,7 @@ def _statement(node: ast.stmt, lines: list[str]) -> Statement:
 
 
 def _scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a statement that belong to its own scope."""
+    """Yield the nodes of a statement that belong to its own scope."""
     new = [node]
     while new:
         node = new.pop()
@@ -165,8 +165,8 @@ class Statements:
                 self.calling[name].append(statement)
 
     def making(self, name: str) -> list[Statement]:
-        """The statements that make a name what it is: they bind it or, where it is a value,
-        call its methods (`TABLE.append(3)`)."""
+        """Return the statements that make a name what it is: they bind it or, where it is a
+        value, call its methods (`TABLE.append(3)`)."""
         binding = self.binding.get(name, [])
         if any(statement.is_value for statement in binding):
             return [*binding, *self.calling.get(name, [])]
@@ -176,7 +176,7 @@ class Statements:
 def reach(
     names: Iterable[str], find: Callable[[str], list[Statement]]
 ) -> tuple[set[Statement], set[str]]:
-    """The statements that the names need, however indirectly; and the names without any.
+    """Return the statements that the names need, however indirectly; and the names without any.
 
     find    gives the statements that make a name
     """
@@ -207,7 +207,7 @@ def strip_unused(text: str, names: Iterable[str]) -> str:
 
 
 def only(text: str, cell: Statements, needed: set[Statement]) -> str:
-    """The text of a cell with blank lines instead of all its other statements."""
+    """Return the text of a cell with blank lines instead of all its other statements."""
     numbers = {n for statement in needed for n in range(statement.first, statement.last + 1)}
     lines = text.split("\n")
     for statement in cell.all:

@@ -154,14 +154,14 @@ class Lab:
 
 
 def spellings(functions: Iterable[str]) -> Iterator[str]:
-    """The names under which torch may have a function: silu is also F.silu_."""
+    """Yield the names under which torch may have a function: silu is also F.silu_."""
     for function in functions:
         for place in ("torch.", "torch.nn.functional."):
             yield from (f"{place}{function}", f"{place}{function}_")
 
 
 def _read(path: Path) -> Lab:
-    """The lab that a file NUMBER_MODULE.toml describes."""
+    """Return the lab that a file NUMBER_MODULE.toml describes."""
     fields = tomllib.loads(path.read_text("utf-8"))
     number, _, module = path.stem.partition("_")
     return Lab(

@@ -83,7 +83,7 @@ class CourseRules:
     left: frozenset[str] = frozenset()
 
     def lab(self, lab: Lab) -> Lab:
-        """The lab with this course's points."""
+        """Return the lab with this course's points."""
 
         def priced(parts: tuple[T, ...]) -> tuple[T, ...]:
             return tuple(replace(p, points=self.points.get(p.id, p.points)) for p in parts)
@@ -115,13 +115,13 @@ class CourseRules:
 
 
 def excused_labs(parts: frozenset[str]) -> frozenset[str]:
-    """The labs all of whose exercises and questions are among these."""
+    """Return the labs all of whose exercises and questions are among these."""
     ids = {lab.name: {part.id for part in (*lab.exercises, *lab.questions)} for lab in LABS}
     return frozenset(name for name, every in ids.items() if every <= parts)
 
 
 def read_rules(course: Path) -> CourseRules:
-    """The rules of a course folder; RulesError for what cannot be."""
+    """Return the rules of a course folder; raises RulesError for impossible values."""
     path = course / FILE
     try:
         text = path.read_text("utf-8-sig")
@@ -200,7 +200,7 @@ def table(key: str, value: Any) -> dict[str, Any]:
 
 
 def part(name: str, where: str) -> str:
-    """The id of an exercise or question."""
+    """Return the id of an exercise or question."""
     if name not in PARTS:
         of_lab = [known for known in PARTS if known.split(".")[0] == name.split(".")[0]]
         raise RulesError(
@@ -238,7 +238,7 @@ def whole(key: str, value: Any, most: int) -> int:
 
 
 def moment(key: str, value: Any) -> datetime:
-    """A time in UTC; a day lasts to its end."""
+    """Return a time in UTC; a day lasts to its end."""
     if isinstance(value, str):
         try:
             value = (
@@ -263,7 +263,7 @@ def names(key: str, value: Any, such_as: str = '["1.3", "rope"]') -> list[str]:
 
 
 def excuses(key: str, value: Any) -> frozenset[str]:
-    """The parts that are named, or are in a lab that is named."""
+    """Return the parts that are named, or are in a lab that is named."""
     found: set[str] = set()
     for name in names(key, value):
         if name in PARTS:

@@ -81,7 +81,7 @@ def fresh(folder: Path) -> None:
 
 
 def best(graded: Sequence[Class]) -> str:
-    """The learner with the most points in all labs; of several, the first one."""
+    """Return the learner with the most points in all labs; of several, the first one."""
     points: Counter[str] = Counter()
     for each in graded:
         for learner, submission in each.items():
@@ -132,7 +132,7 @@ def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
-    """The reply as text, or in brackets why there is none."""
+    """Return the reply as text, or in brackets why there is none."""
     ids, size = outcome.value, tokenizer.library.get_vocab_size()
     if outcome.failure:
         return f"(no answer: {clean(error_text(outcome.failure))})"

@@ -41,7 +41,7 @@ def points(number: float) -> str:
 
 
 def signed(number: float) -> str:
-    """The points with their sign; "" for 0."""
+    """Return the points with their sign; "" for 0."""
     return f"{round(number, 2):+g}".replace("-", "−") if number else ""
 
 

@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
 
 def time_in(text: str) -> datetime | None:
-    """A platform's time: nbgrader's in UTC, others by local clock."""
+    """Return a platform's time: nbgrader's in UTC, others by local clock."""
     if when := parse_timestamp(text.encode()):
         return when
     text = re.sub(r" (\d{3}) (?=[AP]M)", r" 0\1 ", text.replace(".", ""))

@@ -67,7 +67,7 @@ class Platform:
     users         titles, there or in any roster, of what `user` is in its layouts
 
     column        pattern of the titles of the columns for grades; "" if it takes none
-    new           title of a new column, {0} is the lab's number; "" where the table is of one
+    new           title of a new column, {0} is the lab's number; "" if the table is of one
                   assignment, with one column
     titles        the columns that go back beside the grades; by default all
     last          title of the column that stays behind all others
@@ -98,7 +98,7 @@ class Platform:
     page: str = ""
 
     def lacks(self, titles: Iterable[str]) -> list[str]:
-        """The titles that are needed and missing."""
+        """Return the titles that are needed and missing."""
         return [need for need in self.needs if not {*need.split("|")} & {*titles}]
 
     @property

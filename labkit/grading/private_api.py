@@ -18,7 +18,7 @@ AS_TEXT = str.maketrans({"<": "&lt;", ">": "&gt;", '"': "&quot;", "\\": "&#92;"}
 
 
 def processes_of(executor: ProcessPoolExecutor) -> list[BaseProcess]:
-    """The running processes of a pool; Python 3.14 can kill them by itself."""
+    """Return the running processes of a pool; Python 3.14 can kill them by itself."""
     return list((getattr(executor, "_processes", None) or {}).values())
 
 

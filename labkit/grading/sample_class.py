@@ -47,7 +47,8 @@ def with_answer(notebook: NotebookNode, exercise: Exercise, answer: str) -> Note
 
 
 def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
-    """The notebook with the model answers to its written questions, for a person to grade."""
+    """Return the notebook with the model answers to its written questions, for a person to
+    grade."""
     changed = copy.deepcopy(notebook)
     for question in lab.questions:
         text = written_answer(lab, question)["model answer"]
@@ -56,7 +57,7 @@ def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
 
 
 def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterator[Learner]:
-    """A perfect submission, a blank one, one for each mistake, and the odd ones.
+    """Yield a perfect submission, a blank one, one for each mistake, and the odd ones.
 
     Not whole: the first mistake of each exercise, and nothing odd.
     """

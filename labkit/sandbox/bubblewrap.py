@@ -61,7 +61,7 @@ class Sandbox:
     lacking: str = ""  # the reason if bubblewrap is missing, and what to do about it
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
-        """The command line that starts the worker's parent."""
+        """Return the command line that starts the worker's parent."""
         packages = map(str, package_folders())
         if self.bubblewrap is None:
             return [*python, str(code), str(scratch), door, *packages]
@@ -110,15 +110,16 @@ def bubblewrap_arguments(program: str) -> list[str]:
 
 
 def banned_packages() -> set[str]:
-    """The packages that some lab bans: they do exercises, and the reference needs none."""
+    """Return the packages that some lab bans: they do exercises, and the reference needs
+    none."""
     roots = {name.split(".")[0] for lab in NOTEBOOKS for name in lab.not_allowed}
     return roots - {"torch"}
 
 
 def hidden_folders(shown: Iterable[str]) -> list[str]:
-    """The folders to hide inside those that are shown: the course's own, if it is installed,
-    and the banned packages, also where Python would not look for packages: a path is soon
-    added."""
+    """Return the folders to hide inside those that are shown: the course's own, if it is
+    installed, and the banned packages, also where Python would not look for packages: a path is
+    soon added."""
     homes = {Path(name) for name in shown}
     homes |= {p for home in homes for form in PACKAGE_FOLDERS for p in home.glob(form)}
     names = {"labkit", "solutions", *banned_packages()}

@@ -56,7 +56,7 @@ def start_error(program: str) -> str:
 
 
 def probed(sandbox: Sandbox) -> Sandbox:
-    """The sandbox with what became of every attempt to break out of it."""
+    """Return the sandbox with what became of every attempt to break out of it."""
     from labkit.sandbox.launch import WorkerLauncher
 
     with (
@@ -72,7 +72,7 @@ def probed(sandbox: Sandbox) -> Sandbox:
 
 
 def ends_of(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
-    """The end of each attempt in one worker; "" if it gave no answer."""
+    """Return the end of each attempt in one worker; "" if it gave no answer."""
     from labkit.sandbox.inside.call import Call
     from labkit.sandbox.inside.wire import Gone
     from labkit.sandbox.launch import LoadRequest

@@ -6,5 +6,5 @@ from torch import nn
 
 
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
-    """The model as it is."""
+    """Return the model unchanged."""
     return model

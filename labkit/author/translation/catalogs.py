@@ -39,7 +39,7 @@ def read(path: Path, language: str) -> Catalog:
 
 @cache
 def templates() -> dict[str, Catalog]:
-    """{catalog: its messages, without translations}"""
+    """Return {catalog: its messages, without translations}."""
     found = {}
     for name, entries in messages.catalogs().items():
         found[name] = Catalog(project="TinyLLM")
@@ -64,7 +64,7 @@ def updated(language: str, name: str) -> bytes:
 
 
 def unfinished() -> list[str]:
-    """Every message that is missing, stale or says something else than its English."""
+    """Return every message that is missing, stale or differs from its English."""
     found = []
     for language in translated():
         for name in templates():

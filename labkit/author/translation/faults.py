@@ -24,7 +24,7 @@ CODE = re.compile(
 
 
 def faults(language: str, message: Message) -> list[str]:
-    """The faults of a message of a catalog; [] if there are none."""
+    """Return the faults of a message of a catalog; [] if there are none."""
     is_single = isinstance(message.id, str)
     english = [message.id] if is_single else message.id
     translations = [message.string] if is_single else message.string
@@ -43,7 +43,7 @@ def faults(language: str, message: Message) -> list[str]:
 
 @cache
 def glossary(language: str) -> dict[str, list[str]]:
-    """{English term: its translations, the first one preferred}"""
+    """Return {English term: its translations, the first one preferred}."""
     path = FOLDER / language / "glossary.csv"
     if not path.exists():
         return {}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 WRITTEN = {"label", "labels", "title", "xlabel", "ylabel", "xticklabels", "yticklabels"}
 SILENT = ("print", "repr", "outcome", "compare")  # no figure shows their arguments
 WORD = re.compile(r"\b[A-Za-z][a-z]{2,}\b(?!\()|\b[a-z]{2} [a-z]{2}\b")
-# no prose: keys of captions and colours, formulas and places
+# no prose: keys of captions and colors, formulas and places
 NO_PROSE = re.compile(r"\d+\.[\w-]+|\w+_\w+|#\w+|<.*>|\S+[.]weight")
 APART = re.compile(r"\$[^$]*\$|\{\d\}")
 TABLES = (ast.Dict, ast.Tuple)
@@ -30,7 +30,7 @@ CODE = {
 
 
 def labels_of(cells: list[str]) -> list[str]:
-    """The texts in the figures of a notebook's code cells, in order."""
+    """Return the texts in the figures of a notebook's code cells, in order."""
     trees = [ast.parse(cell) for cell in cells]
     drawing = [tree for tree in trees if names_in(tree) & {"show", "axis"}]
     drawn = set().union(*map(names_in, drawing))
@@ -55,7 +55,7 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def texts_in(node: ast.AST) -> Iterator[str]:
-    """The texts of a piece of code that a figure may show."""
+    """Yield the texts of a piece of code that a figure may show."""
     match node:
         case ast.Call(ast.Name(name)) if name in SILENT:
             return

@@ -44,7 +44,8 @@ class Message(NamedTuple):
 
 
 def catalogs() -> dict[str, list[Message]]:
-    """{catalog: its messages, in the order in which a reader meets them}; each stands once."""
+    """Return {catalog: its messages, in the order in which a reader meets them}; each stands
+    once."""
     found, seen = {}, set()
     for name, messages in [
         *((lab.module, of_lab(lab)) for lab in NOTEBOOKS),
@@ -95,7 +96,7 @@ def of_lab(lab: Lab) -> Iterator[Message]:
 
 
 def check_titles(source: str) -> Iterator[str]:
-    """The titles of the checks in reports: see labkit/checks/declared.py."""
+    """Yield the titles of the checks in reports: see labkit/checks/declared.py."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             yield (ast.get_docstring(node) or "").partition("\n")[0]
@@ -144,7 +145,7 @@ def _spoken(folder: str) -> bool:
 
 
 def of_commands() -> Iterator[Message]:
-    """The texts of `tinyllm --help` and of the learners' commands: see labkit/cli.py."""
+    """Yield the texts of `tinyllm --help` and of the learners' commands: see labkit/cli.py."""
     commands = [path for package in LEARNERS for path in (ROOT / package).rglob("commands.py")]
     for path in [LABKIT / "cli.py", LABKIT / "course/terminal.py", *commands]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -24,13 +24,14 @@ WIDTH = 72
 
 
 def printed_texts(source: str) -> Iterator[str]:
-    """The messages of one cell, in order."""
+    """Yield the messages of one cell, in order."""
     for node in printed_nodes(ast.parse(source)):
         yield from filter(None, map(message_of, (node, *words_in(node))))
 
 
 def printed_nodes(tree: ast.AST) -> list[ast.expr]:
-    """The texts that a cell prints, alone or as the words over which a loop goes, in order."""
+    """Return the texts that a cell prints, alone or as the words over which a loop goes, in
+    order."""
     found = []
     calls = [
         node
@@ -59,7 +60,7 @@ def printed_nodes(tree: ast.AST) -> list[ast.expr]:
 
 
 def literals(node: ast.expr) -> Iterator[ast.expr]:
-    """The strings that an argument of print can be, not those that it computes with."""
+    """Yield the strings that an argument of print can be, not those that it computes with."""
     match node:
         case ast.Constant(str()) | ast.JoinedStr():
             yield node
@@ -69,8 +70,8 @@ def literals(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def words_of(loop: ast.For, tree: ast.AST, shown: set[ast.expr]) -> Iterator[ast.Constant]:
-    """The words of `for name, x in (("plain", 1), ("tiles", 2))`, if the name is only shown,
-    printed or as a label, and no key of a table."""
+    """Yield the words of `for name, x in (("plain", 1), ("tiles", 2))`, if the name is only
+    shown, printed or as a label, and no key of a table."""
     targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
     rows = loop.iter.elts if isinstance(loop.iter, (ast.Tuple, ast.List)) else []
     for column, target in enumerate(targets):
@@ -87,7 +88,7 @@ def words_of(loop: ast.For, tree: ast.AST, shown: set[ast.expr]) -> Iterator[ast
 
 
 def words_in(node: ast.expr) -> Iterator[ast.Constant]:
-    """The words between which the places of an f-string choose."""
+    """Yield the words between which the places of an f-string choose."""
     for piece in getattr(node, "values", []):
         match piece:
             case ast.FormattedValue(ast.IfExp(_, body, orelse)):
@@ -95,7 +96,7 @@ def words_in(node: ast.expr) -> Iterator[ast.Constant]:
 
 
 def text_of(node: ast.expr) -> str:
-    """The text of a literal, {0}, {1} ... for its places."""
+    """Return the text of a literal, {0}, {1} ... for its places."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     numbers = iter(range(10))
@@ -113,7 +114,7 @@ def message_of(node: ast.expr) -> str:
 
 
 def with_prints(source: str) -> str:
-    """The same cell, printing in the current language."""
+    """Return the same cell, printing in the current language."""
     if language() == ENGLISH:
         return source
     lines = source.encode().split(b"\n")  # a node's columns count bytes
@@ -127,7 +128,7 @@ def with_prints(source: str) -> str:
 
 
 def literal(node: ast.expr, old: str, column: int) -> str:
-    """The source of its text in the language; in several lines, if the old source is."""
+    """Return the source of its text in the language; in several lines, if the old source is."""
     if isinstance(node, ast.Constant):
         return json.dumps(translated(node), ensure_ascii=False)
     places = SOURCE_PLACE.findall(old)

@@ -16,7 +16,7 @@ HOLDERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings(source: str) -> Iterator[ast.Constant]:
-    """The nodes of all docstrings, the first one first."""
+    """Yield the nodes of all docstrings, the first one first."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, HOLDERS) and ast.get_docstring(node, clean=False):
             yield node.body[0].value
@@ -34,7 +34,7 @@ def paragraphs(docstring: str, indent: int) -> list[tuple[str, str]]:
 
 
 def prose_of(source: str) -> Iterator[str]:
-    """Every paragraph of prose in its docstrings."""
+    """Yield every paragraph of prose in its docstrings."""
     for node in docstrings(source):
         yield from (text for _, text in paragraphs(node.value, node.col_offset) if text)
 
@@ -67,12 +67,13 @@ SECTION = re.compile(r"^(?=#+ )", re.MULTILINE)
 
 
 def sections_of(page: str) -> list[str]:
-    """A Markdown page in pieces, each from one heading to the next; joined, they are it."""
+    """Return a Markdown page in pieces, each from one heading to the next; joined, they are
+    it."""
     return [piece for piece in SECTION.split(page) if piece]
 
 
 def page(text: str) -> str:
-    """A Markdown page, section by section, in the current language."""
+    """Return a Markdown page, section by section, in the current language."""
     pieces = []
     for piece in sections_of(text):
         bare = piece.strip()

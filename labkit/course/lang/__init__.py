@@ -109,7 +109,7 @@ class Catalog:
         return text if isinstance(text, str) else text[0]
 
     def counted(self, message: str, n: float) -> str:
-        """ "" where it is not translated."""
+        """ "" if it is not translated."""
         forms = self.found.get(message, "")
         return forms if isinstance(forms, str) else forms[self.form(int(n))]
 

@@ -63,7 +63,7 @@ class Entry:
         return all(graded.full for key, graded in self.exercises.items() if key in counted)
 
     def points(self, attribute: str) -> float:
-        """A number of the standing, such as "total"."""
+        """Return a number of the standing, such as "total"."""
         return round(getattr(self.standing, attribute), 2)
 
     @property
@@ -131,7 +131,7 @@ class CourseEntry:
         return "; ".join(f"{name}: {x.before.shown} to {x.now.shown}" for name, x in changes)
 
     def points(self, attribute: str) -> float:
-        """A number of the standings, summed over the labs."""
+        """Return a number of the standings, summed over the labs."""
         return round(sum(entry.points(attribute) for entry in self.labs.values()), 2)
 
 
@@ -217,7 +217,7 @@ class LabResults:
                 for step, edge in enumerate(edges)]  # fmt: skip
 
     def graded(self, exercise: Exercise) -> list[GradedExercise]:
-        """The graded submissions of all learners who count."""
+        """Return the graded submissions of all learners who count."""
         counted = [e for e in self.handed if e.standing.exercises[exercise.id].counted]
         return [entry.exercises[exercise.id] for entry in counted]
 

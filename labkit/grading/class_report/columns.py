@@ -49,7 +49,7 @@ class Column:
 
 
 def points(title: str, attribute: str) -> Column:
-    """A number of `Standing`, in the course table summed over the labs."""
+    """Return a number of `Standing`, in the course table summed over the labs."""
     return Column(title, lambda row: row.points(attribute) if row.is_graded else None)
 
 
@@ -102,7 +102,7 @@ def course_columns(labs: Sequence[LabResults]) -> list[Column]:
 
 
 def exercise_column(exercise: Exercise) -> Column:
-    """The points of an exercise; on the page their color shows its state."""
+    """Return the points of an exercise; on the page their color shows its state."""
 
     def value(entry: Entry) -> Value:
         grade = entry.standing.exercises[exercise.id]
@@ -122,7 +122,7 @@ def exercise_column(exercise: Exercise) -> Column:
 
 
 def lab_column(lab: Lab) -> Column:
-    """The total of a lab."""
+    """Return the total of a lab."""
 
     def value(row: CourseEntry) -> Value:
         entry = row.labs.get(lab.name)
@@ -148,7 +148,7 @@ class Cell:
 def page_table(
     columns: Sequence[Column], rows: Sequence[Row]
 ) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
-    """The head and the rows of a page, each row with its learner; empty columns are left
+    """Return the head and the rows of a page, each row with its learner; empty columns are left
     out."""
     columns = [each for each in columns if each not in FIRST and not each.only_csv]
     values = [[column.value(row) for row in rows] for column in columns]

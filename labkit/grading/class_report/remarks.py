@@ -9,7 +9,7 @@ from labkit.grading.nbgrader.submitted import Remark
 
 
 def change_line(results: LabResults) -> str:
-    """The number of grades that changed, as a sentence; "" if none did."""
+    """Return the number of grades that changed, as a sentence; "" if none did."""
     changes = [entry.change for entry in results.entries if entry.change]
     if not changes:
         return ""

@@ -33,7 +33,8 @@ MISTAKES, OTHERS, HARDEST = 12, 8, 10
 
 
 def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
-    """The reports of all graded labs (or one) and of the course; the paths of the pages."""
+    """Write the reports of all graded labs (or one) and of the course; return the pages'
+    paths."""
     results = [*filter(None, (results_of(course, lab) for lab in LABS))]
     written = []
     for lab_results in results:
@@ -49,7 +50,7 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
 
 
 def write_lab(folder: Path, results: LabResults) -> Path:
-    """The table and the page of a lab; the path of the page."""
+    """Write the table and the page of a lab; return the path of the page."""
     found, lab = causes([results]), results.lab
     columns = lab_columns(lab)
     write_csv(folder / f"{lab.name}.csv", columns, results.entries)
@@ -68,7 +69,7 @@ def write_lab(folder: Path, results: LabResults) -> Path:
 
 
 def write_course(folder: Path, results: list[LabResults]) -> Path:
-    """The table and the page of all labs; the path of the page."""
+    """Write the table and the page of all labs; return the path of the page."""
     learners, columns = by_learner(results), course_columns(results)
     write_csv(folder / "class.csv", columns, learners)
     exercises = [(lab_results, exercise) for lab_results in results

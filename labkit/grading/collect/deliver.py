@@ -113,8 +113,8 @@ class Run:
     # The owner of a notebook
 
     def assigned(self, attempt: Attempt) -> Attempt:
-        """The attempt as that of the learner whom a person named. This is remembered for the
-        file, and for the number that a platform has for its owner."""
+        """Return the attempt as that of the learner whom a person named. This is remembered for
+        the file, and for the number that a platform has for its owner."""
         before = self.folders.manifest.get(f"{self.learner}/{attempt.lab_name}", {})
         asked = {issue.sha: issue for issue in self.issues.entries if issue.claim}
         issue, claim, file = asked.get(attempt.sha), attempt.claim, attempt.file
@@ -129,7 +129,7 @@ class Run:
         return replace(attempt, claim=claim, file=file, learner=self.learner)
 
     def with_learner(self, attempt: Attempt) -> Attempt:
-        """The attempt with its learner, if layout and roster settle who that is."""
+        """Return the attempt with its learner, if layout and roster settle who that is."""
         if (claim := attempt.claim) is None:
             return attempt
         given = self.issues.given.get(f"{claim.key}/{attempt.sha}")

@@ -165,7 +165,7 @@ def handed_in(path: Path) -> datetime:
 
 
 def write_log(root: Path, lines: Iterable[Line], earlier: Iterable[OpenIssue]) -> None:
-    """A row for each file of this run, and for what is still open from earlier ones."""
+    """Write a row for each file of this run, and for each open issue of earlier ones."""
     text = io.StringIO()
     table = csv.writer(text)
     table.writerow(
@@ -228,7 +228,7 @@ def show(
 
 
 def print_line(text: str, console: Console) -> None:
-    """A line that is cut at the window's edge, but for one with a command to be copied."""
+    """Print a line, cut at the window's edge unless it has a command to be copied."""
     if "--as " in text:
         console.print(Text(one_line(text)), soft_wrap=True)
     else:

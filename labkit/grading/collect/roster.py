@@ -64,8 +64,8 @@ class Roster:
             self.keys[f"{owner} {person.lms_user_id}"].add(person.id)
 
     def find(self, key: str, sure: Iterable[str] = (), names: Iterable[str] = ()) -> set[str]:
-        """The ids that go by the first of these that fits: one is a match, none is unknown,
-        several are a question.
+        """Return the ids that go by the first of these that fits: one is a match, none is
+        unknown, several are a question.
 
         key      a `PLATFORM NUMBER`
         sure     ids and e-mail addresses

@@ -56,7 +56,8 @@ def write_grades(
 
 
 def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
-    """The platform's table of its people; CourseError without it, or if it is another one."""
+    """Return the platform's table of its people; CourseError without it, or if it is another
+    one."""
     if path is None:
         raise CourseError(f"--roster FILE is needed: {platform.name}'s {platform.table}")
     table = Table.read(path)
@@ -74,7 +75,7 @@ def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
 
 
 def column_of(table: Table, platform: Platform, lab: Lab) -> str:
-    """The title of the lab's column as the platform has it, or that of a new one."""
+    """Return the title of the lab's column as the platform has it, or that of a new one."""
     if not platform.new:
         return platform.column
     number = int(lab.number)
@@ -118,7 +119,7 @@ def fill_column(
 
 
 def as_number(text: str) -> str:
-    """A number as we write it; "" for any other text."""
+    """Return a number as we write it; "" for any other text."""
     text = text.strip()
     return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else ""
 

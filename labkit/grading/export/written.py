@@ -93,7 +93,7 @@ def refuse_to_overwrite(course: Course, paths: Sequence[Path]) -> None:
 
 
 def rows_of(course: Course, results: LabResults, question: Question) -> list[Row]:
-    """The answers to a question that are not blank, the same ones one below another."""
+    """Return the answers to a question that are not blank, the same ones one below another."""
     rubric, found = written_answer(results.lab, question)["rubric"], []
     for entry in results.handed:
         grade = entry.standing.questions[question.id]
@@ -108,14 +108,15 @@ def rows_of(course: Course, results: LabResults, question: Question) -> list[Row
 
 
 def answer_to(course: Course, lab: Lab, question: Question, learner: str) -> str:
-    """An answer as it was graded; "" for none."""
+    """Return an answer as it was graded; "" for none."""
     notebook = read_content(course.autograded(lab, learner))
     text = cell_called(notebook, question.answer_cell).source.strip() if notebook else ""
     return "" if text == EMPTY_ANSWER else text
 
 
 def points_given(standing: Standing, question: Question) -> tuple[str, str]:
-    """(points, comment) that a person gave; no points where the answer is newer than they."""
+    """Return (points, comment) that a person gave; no points if the answer is
+    newer."""
     grade = standing.questions[question.id]
     comment = standing.comments.get(question.answer_cell, "").strip()
     is_given = grade.manual is not None and not grade.stale
@@ -124,7 +125,7 @@ def points_given(standing: Standing, question: Question) -> tuple[str, str]:
 
 
 def hash_letters(*texts: str) -> str:
-    """A hash without digits, which spreadsheets leave as it is."""
+    """Return a hash without digits, which spreadsheets leave as it is."""
     plain = "\n".join(" ".join(csv_safe(text).split()) for text in texts)
     digest = hashlib.sha256(plain.encode("utf-8", "replace")).digest()
     return "".join(chr(ord("a") + byte % 26) for byte in digest[:10])
@@ -145,7 +146,8 @@ def take_points(course: Course, paths: Sequence[Path]) -> list[GivenPoints]:
 
 
 def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoints]:
-    """The points in the tables that are not in the gradebook; CourseError lists wrong rows."""
+    """Yield the points in the tables that are not in the gradebook; CourseError lists wrong
+    rows."""
     faults: list[str] = []
     typed: dict[tuple[str, str], Row] = {}
     known: dict[Lab, dict[str, Standing]] = {}
@@ -186,7 +188,7 @@ def read_table(path: Path) -> Table:
 def new_in_row(
     course: Course, known: dict[Lab, dict[str, Standing]], row: Row, points: str, before: str
 ) -> Iterable[GivenPoints]:
-    """The new points of a row that was filled in; ValueError if they cannot be taken."""
+    """Return the new points of a row that was filled in; ValueError if they cannot be taken."""
     if row["question"] not in QUESTIONS:
         raise ValueError("there is no such question")
     lab, question = QUESTIONS[row["question"]]
@@ -220,7 +222,7 @@ def new_in_row(
 
 
 def plain_number(text: str) -> str:
-    """A number without a decimal comma and zeros at its end; any other text as it is."""
+    """Return a number without a decimal comma and zeros at its end; any other text as it is."""
     text = text.strip()
     return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else text
 

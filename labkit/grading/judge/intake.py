@@ -64,18 +64,19 @@ class Intake:
 
 
 def earlier_labs(lab: Lab) -> list[Lab]:
-    """The labs whose answers the assembly of `lab` needs; none for other labs."""
+    """Return the labs whose answers the assembly of `lab` needs; none for other labs."""
     return [each for each in LABS if lab.module == ASSEMBLED and each.number < lab.number]
 
 
 def language_of(data: bytes) -> str:
-    """The language of the notebook that was handed in: an edition writes it there."""
+    """Return the language of the notebook that was handed in: an edition writes it there."""
     found = LANGUAGE.search(data)
     return (found and known(found[1].decode("utf-8", "replace"))) or ENGLISH
 
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
-    """The released notebook with the submission's answers; never raises for odd bytes."""
+    """Return the released notebook with the submission's answers; never raises for odd
+    bytes."""
     cells_to_fill = [NotebookNode(cell) for cell in released.cells]
     intake = Intake(NotebookNode(released, cells=cells_to_fill))
     try:
@@ -121,7 +122,7 @@ def renames(answer: str, stub: str) -> bool:
 
 
 def parameters(source: str) -> dict[str, list[str]]:
-    """{function or method: the names of its parameters}"""
+    """Return {function or method: the names of its parameters}."""
     nodes = ast.walk(parsed(tidied(source)) or ast.Module([], []))
     return {
         node.name: [
@@ -133,7 +134,7 @@ def parameters(source: str) -> dict[str, list[str]]:
 
 
 def written(text: str) -> str:
-    """A written answer, as much of it as a person would write."""
+    """Return a written answer, as much of it as a person would write."""
     text = PASTED.sub("(a picture)", text)
     if len(text) <= MAX_WRITTEN:
         return text
@@ -143,7 +144,7 @@ def written(text: str) -> str:
 
 
 def read(cells: list[dict], released: NotebookNode, lab: Lab) -> Notebook:
-    """The cells of a submission as course/answers.py reads them."""
+    """Return the cells of a submission as course/answers.py reads them."""
     given = {cell_hash(text_of(cell)) for cell in released.cells} | given_cells()[lab.name]
     blank = {e.id: cell_called(released, e.answer_cell).source for e in lab.exercises}
     read = []
@@ -161,7 +162,7 @@ def read(cells: list[dict], released: NotebookNode, lab: Lab) -> Notebook:
 
 @cache
 def known_names(lab: Lab) -> list[str]:
-    """The names that are there without any answer."""
+    """Return the names that are there without any answer."""
     skeletons = json.loads((TESTS / "visible" / "stubs.json").read_text("utf-8"))
     return given_names(skeletons[lab.module])
 
@@ -169,7 +170,7 @@ def known_names(lab: Lab) -> list[str]:
 def _verdict(
     exercise: Exercise, answer: Answer | None, handed_in: Notebook
 ) -> tuple[str | None, str, bool]:
-    """An answer as in Intake, a note, and whether it is odd."""
+    """Return an answer as in Intake, a note, and whether it is odd."""
     if answer is None:
         hint = _elsewhere(exercise, None, handed_in)
         note = tr("the cell of exercise {id} is missing", id=exercise.id)
@@ -225,7 +226,7 @@ def quoted(name: str, most: int = MAX_QUOTED) -> str:
 
 
 def written_cells(cells: list[dict]) -> dict[str, list[str]]:
-    """{name of a cell: every text under that name, in order}"""
+    """Return {name of a cell: every text under that name, in order}."""
     found: dict[str, list[str]] = defaultdict(list)
     for cell in cells:
         found[cell_name(cell)].append(text_of(cell))

@@ -169,7 +169,7 @@ class Judge:
     def _ask(
         self, code: SubmittedCode, submitted: str, all_twice: bool = False
     ) -> tuple[Result | None, Answers]:
-        """The result of one request; None if the cell could not be loaded."""
+        """Return the result of one request; None if the cell could not be loaded."""
         exercise = code.exercise
         questions = self.maker.questions(exercise, submitted, all_twice)
         calls = [pair for question in questions for pair in question.calls]
@@ -225,7 +225,8 @@ class Judge:
     def _with_assembly(
         self, graded: GradedExercise, answers: Mapping[Lab, LabAnswers]
     ) -> GradedExercise:
-        """The last exercise's report with what all parts give together; others as they are."""
+        """Return the last exercise's report with what all parts give together; others stay as
+        they are."""
         if graded.id != assembly.EXERCISE:
             return graded
         rows, timed_out = assembly.assembly_rows(answers, self.lab, self.workers)

@@ -22,7 +22,7 @@ class NotANotebook(ValueError):
 
 
 def cells_of(data: bytes) -> list[dict]:
-    """The cells of a notebook; NotANotebook if there are none."""
+    """Return the cells of a notebook; NotANotebook if there are none."""
     if len(data) > MAX_NOTEBOOK:
         raise NotANotebook(tr("the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
                               count=len(data), MAX_NOTEBOOK=MAX_NOTEBOOK))  # fmt: skip
@@ -58,7 +58,8 @@ def content_of(data: bytes) -> dict:
 
 
 def wrong_form(data: bytes) -> str:
-    """The kind of a file that is often handed in instead of a notebook; "" for other bytes."""
+    """Return the kind of a file that is often handed in instead of a notebook; "" for other
+    bytes."""
     if not data.strip():
         return tr("the file is empty")
     if data.startswith(b"version https://git-lfs"):
@@ -75,7 +76,7 @@ def wrong_form(data: bytes) -> str:
 
 
 def without_outputs(data: bytes) -> bytes:
-    """A notebook that is too large, without what its cells printed and drew."""
+    """Return a notebook that is too large, without what its cells printed and drew."""
     if values_in(data) > 4 * MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)
@@ -87,7 +88,7 @@ def without_outputs(data: bytes) -> bytes:
 
 
 def values_in(data: bytes) -> int:
-    """The most values that a file of JSON can hold, counted before it is read."""
+    """Return the most values that a file of JSON can hold, counted before it is read."""
     return sum(map(data.count, (b",", b"[", b"{")))
 
 

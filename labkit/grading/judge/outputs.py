@@ -26,7 +26,7 @@ def check_passed(cells: list[dict], exercise: Exercise) -> bool:
 
 
 def texts_of(cells: list[dict]) -> Iterator[str]:
-    """The plain text of each output, whatever a file may hold."""
+    """Yield the plain text of each output, whatever a file may hold."""
     for cell in cells:
         outputs = cell.get("outputs")
         for output in filter(is_dict, outputs if isinstance(outputs, list) else ()):

@@ -44,7 +44,7 @@ class Question:
 
 
 def checks_of(questions: Sequence[Question]) -> list[Check]:
-    """The checks, then the twins."""
+    """Return the checks, then the twins."""
     return [q.check for q in questions] + [q.twin for q in questions if q.twin]
 
 
@@ -89,7 +89,7 @@ class QuestionMaker:
         return any(call.most_operations or call.most_numbers for call in calls)
 
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
-        """The seed of the numbers that all submissions get, or that one alone gets."""
+        """Return the seed of the numbers that all submissions get, or that one alone gets."""
         about = f"{exercise.id} {submitted}".strip().encode()
         return hmac.new(self.secret, about, hashlib.sha256).hexdigest()
 

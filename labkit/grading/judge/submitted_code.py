@@ -15,7 +15,7 @@ from labkit.sandbox.inside import banned
 
 
 def packages_of(lab: Lab) -> dict[str, dict[str, str]]:
-    """{exercise id: the package that it is laid over}: the reference up to this lab.
+    """Return {exercise id: the package that it is laid over}: the reference up to this lab.
 
     The exercise and later ones are stubs: no worker ever holds a reference that is still to
     be graded.

@@ -110,8 +110,8 @@ class Course:
         return self.root / "release" / lab.name / f"{lab.name}.ipynb"
 
     def released(self, lab: Lab) -> NotebookNode:
-        """The notebook that learners were given, with the points of now; CourseError if it
-        cannot be graded with."""
+        """Return the notebook that learners were given, with the points of now; CourseError if
+        it cannot be graded with."""
         path = self.released_file(lab)
         try:
             notebook = nbformat.read(path, as_version=4)
@@ -172,7 +172,8 @@ class Course:
         return SubmittedFile(learner, lab, path)
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
-        """The exercise cells that a learner handed in, of those labs that were released."""
+        """Return the exercise cells that a learner handed in, of those labs that were
+        released."""
         found = {}
         for lab in labs:
             handed = self.submitted_file(lab, learner)
@@ -213,7 +214,7 @@ class Course:
             copy_exchange_files(handed.path.parent, path.parent)
 
     def autograded(self, lab: Lab, learner: str) -> Path:
-        """The graded notebook."""
+        """Return the graded notebook."""
         return self.root / "autograded" / learner / lab.name / f"{lab.name}.ipynb"
 
     def people(self) -> list[RosterEntry]:
@@ -221,7 +222,7 @@ class Course:
         return self.gradebook.do(connection.people) if self.has_gradebook else []
 
     def due_dates(self) -> dict[str, datetime]:
-        """{lab: when it was due, in UTC}, for labs with a due date."""
+        """Return {lab: when it was due, in UTC}, for labs with a due date."""
 
         def dates(book) -> dict[str, datetime]:
             due = {a.name: a.duedate for a in book.assignments if a.duedate}
@@ -257,8 +258,8 @@ class Course:
         return found
 
     def feedback(self, lab: Lab, learners: Collection[str] = ()) -> list[Path]:
-        """The pages of these learners, by default of all that were graded, made anew where
-        something changed.
+        """Return the pages of these learners, by default of all that were graded, made anew
+        where something changed.
 
         A page that cannot be made is a remark: the others are there.
         """

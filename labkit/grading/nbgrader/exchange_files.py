@@ -28,7 +28,7 @@ def copy_exchange_files(source: Path, target: Path) -> None:
 
 
 def read_line(path: Path) -> bytes | None:
-    """The line of text in a small regular file; None for whatever else is there."""
+    """Return the line of text in a small regular file; None for anything else."""
     try:
         content = read_plain(path, MAX_BYTES + 1)
     except OSError:

@@ -22,7 +22,7 @@ from labkit.grading.judge.pictures import NOT_SHOWN
 def graded_notebook(
     data: bytes, released: NotebookNode, lab: Lab, submission: GradedSubmission
 ) -> NotebookNode:
-    """The notebook with these bytes' answers, as if its check cells had been run."""
+    """Return the notebook with these bytes' answers, as if its check cells had been run."""
     notebook = intake.rebuild(data, released, lab).notebook
     found, loose = written_by_place(data, notebook, lab)
     if loose:  # a person finds its question: it is put below each without an answer
@@ -120,7 +120,7 @@ def written_by_place(
 
 
 def ending(text: str) -> str:
-    """The last paragraph: the first has points, which the course may change."""
+    """Return the last paragraph: the first has points, which the course may change."""
     return text.strip().rpartition("\n\n")[2]
 
 
@@ -136,7 +136,7 @@ def remarks_on(notebook: NotebookNode, lab: Lab) -> list[str]:
 
 
 def output(kind: str, data: dict[str, str]) -> NotebookNode:
-    """An output as by nbformat's new_output, without its validation, which takes
+    """Return an output as by nbformat's new_output, without its validation, which takes
     milliseconds."""
     return from_dict({"output_type": kind, "metadata": {}, "data": data})
 

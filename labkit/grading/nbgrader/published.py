@@ -105,7 +105,7 @@ class Change:
 
 
 def causes_of(before: Grade, now: Grade) -> Iterator[str]:
-    """The causes of a change between two grades, in a few words each."""
+    """Yield the causes of a change between two grades, in a few words each."""
     is_new = bool(now.key) and before.key[:HAND_IN] != now.key[:HAND_IN]
     if is_new:
         yield "handed in again"
@@ -156,14 +156,15 @@ class Published:
             ) from error
 
     def change(self, learner: str, now: Grade) -> Change | None:
-        """The change since the published grade, or, if there is none, since the last run."""
+        """Return the change since the published grade, or, if there is none, since the last
+        run."""
         before = self.out.get(learner, self.last.get(learner))
         if before is None or before.total is None or before.is_as(now):
             return None
         return Change(before, now, learner in self.out)
 
     def other_totals(self, learner: str, total: float) -> tuple[str, float] | None:
-        """(day, total) of the grade that was given out last with a different total."""
+        """Return (day, total) of the grade that was given out last with a different total."""
         grades = [*self.records.get(learner, {}).get("earlier", ())]
         if out := self.out.get(learner):
             grades.append([out.day, out.total])
@@ -179,7 +180,7 @@ class Published:
         self._write()
 
     def give_out(self, learners: Collection[str] | None = None) -> None:
-        """The grades of the last run are given out now, of all or of some."""
+        """Record the grades of the last run as given out, for all learners or some."""
         today = date.today().isoformat()
         for learner, grade in self.last.items():
             if grade.total is None or (learners is not None and learner not in learners):

@@ -155,7 +155,7 @@ def stale_text(grade: CellGrade) -> str:
 
 
 def empty_standing(rules: LabRules, learner: str) -> Standing:
-    """The standing of a learner without entries in the gradebook."""
+    """Return the standing of a learner without entries in the gradebook."""
     excused = rules.excused.get(learner, frozenset())
     exercises, questions = (
         {part.id: CellGrade(part.id, part.points, excused=part.id in excused) for part in parts}
@@ -167,7 +167,7 @@ def empty_standing(rules: LabRules, learner: str) -> Standing:
 def standings(
     gradebook: api.Gradebook, rules: LabRules, learners: Collection[str] | None = None
 ) -> dict[str, Standing]:
-    """{learner: standing} of those in the gradebook, or of some; in two queries."""
+    """Return {learner: standing} of those in the gradebook, or of some; in two queries."""
     columns = (api.SubmittedAssignment.timestamp, api.SubmittedNotebook.late_submission_penalty,
                api.Grade.auto_score, api.Grade.manual_score, api.Grade.extra_credit,
                api.Grade.needs_manual_grade)  # fmt: skip
@@ -199,7 +199,7 @@ def rows(
     lab_name: str,
     learners: Collection[str] | None = None,
 ) -> Iterable[tuple]:
-    """(learner, cell, columns) of all that a table of cells has of a lab, or of some."""
+    """Return (learner, cell, columns) of all that a table of cells has of a lab, or of some."""
     query = (
         book.db.query(api.SubmittedAssignment.student_id, api.BaseCell.name, *columns)
         .select_from(table)

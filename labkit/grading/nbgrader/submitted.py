@@ -57,8 +57,8 @@ class SubmittedFile:
         return Remark(f"{self.problem}; not graded", self.learner)
 
     def read(self) -> bytes:
-        """The content of the file; of a file that is too large, only as much as its refusal
-        needs."""
+        """Return the content of the file; of a file that is too large, only as much as its
+        refusal needs."""
         try:
             return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
         except OSError:  # or no more, while the class is graded

@@ -43,7 +43,7 @@ def timestamp_text(when: datetime) -> str:
 
 
 def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
-    """{LEARNER/LAB: where the attempt that counts came from, its time, a late mark}"""
+    """Return {LEARNER/LAB: where the attempt that counts came from, its time, a late mark}."""
     try:
         return json.loads((root / MANIFEST).read_text("utf-8"))
     except (FileNotFoundError, IsADirectoryError, ValueError):

@@ -70,7 +70,7 @@ def share_late_days(course: Course, changed: Lab) -> None:
 
 
 def points_in(path: Path) -> dict[str, float]:
-    """{grade cell: points} of a graded notebook; empty if it cannot be read."""
+    """Return {grade cell: points} of a graded notebook; empty if it cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(path.read_bytes())["cells"]
         marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]

@@ -36,7 +36,8 @@ ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
 
 def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
-    """The verdict on the bytes of one notebook; before: earlier labs' answers as JSON."""
+    """Return the verdict on the bytes of one notebook; before: earlier labs' answers as
+    JSON."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
         return replace(judge_for(spec).grade(data, earlier), made_by=spec.made_by)
@@ -44,8 +45,8 @@ def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
 
 @lru_cache(maxsize=4)
 def judge_for(spec: GradingSpec) -> Judge:
-    """A judge with this process's workers. Errors: GradingError if its checks, its reference or
-    its sandbox are not sound, since then every score would be wrong."""
+    """Return a judge with this process's workers. Errors: GradingError if its checks, its
+    reference or its sandbox are not sound, since then every score would be wrong."""
     from labkit.grading.judge.judge import Judge
 
     if judging(spec.lab) != spec.judging:

@@ -140,7 +140,7 @@ def local_processes(pool: GradingPool) -> RunningExecutor:
 
 
 def dask_cluster(pool: GradingPool) -> RunningExecutor:
-    """The workers of a Dask scheduler, as many as it has at the moment."""
+    """Return the workers of a Dask scheduler, as many as it has at the moment."""
     try:
         from distributed import Client
 

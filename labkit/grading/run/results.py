@@ -44,8 +44,8 @@ JUDGING = (
 
 @cache
 def judging(lab: str) -> str:
-    """The versions of everything that can change a score: a hash of the course's files, torch
-    and Python."""
+    """Return the versions of everything that can change a score: a hash of the course's files,
+    torch and Python."""
     names = [name.format(lab=lab) for name in JUDGING]
     checks = hash_of(path for name in names for path in ROOT.glob(name))
     return f"checks {checks}, torch {version('torch')}, Python {platform.python_version()}"
@@ -106,7 +106,7 @@ class Results:
         self.learners = course_root / ".results" / f"{lab.name}.json"
 
     def get(self, key: str) -> GradedSubmission | None:
-        """The finished result; None if none can be read."""
+        """Return the finished result; None if none can be read."""
         try:
             return GradedSubmission.from_json(self._path(key).read_text("utf-8"))
         except (OSError, ValueError, TypeError, KeyError):
@@ -124,8 +124,8 @@ class Results:
         return {learner: self.get(key or "") for learner, key in self.keys().items()}
 
     def keys(self) -> dict[str, str | None]:
-        """{learner: the key of their record} as the lab was graded last; GradingError if the
-        list is damaged."""
+        """Return {learner: the key of their record} as the lab was graded last; GradingError if
+        the list is damaged."""
         if not self.learners.exists():
             return {}
         try:

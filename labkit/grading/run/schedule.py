@@ -123,7 +123,8 @@ def graded_file(
     task: Task,
     submission: GradedSubmission,
 ) -> list[GradedFile]:
-    """The entry for the gradebook. An error of the course at this notebook becomes a remark."""
+    """Return the entry for the gradebook. An error of the course at this notebook becomes a
+    remark."""
     learner, lab, remarks = task.handed.learner, task.handed.lab, course.remarks
     mark = mark_of(spec.released.encode(), task.key, submission)
     try:
@@ -151,7 +152,8 @@ def task_of(
     results: Results,
     keys_out: Mapping[str, str],
 ) -> Task:
-    """The task of a submission, by the result that was given out if that is of the same one."""
+    """Return the task of a submission, by the result that was given out if that is of the same
+    one."""
     data, before = handed.read(), as_json(course.answers(earlier_labs(lab), handed.learner))
     key, given = spec.key(data, before), keys_out.get(handed.learner, "")
     if given[:HAND_IN] == key[:HAND_IN] and results.get(given):
@@ -218,7 +220,7 @@ def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outco
 
 
 def outcome_of(future: Future[GradedSubmission]) -> GradedSubmission | BaseException:
-    """The verdict, or why there is none. Errors: what stops the whole class."""
+    """Return the verdict, or why there is none. Raises the errors that stop the whole class."""
     try:
         return future.result()
     except GradingError:

@@ -102,6 +102,6 @@ def look_lines(results: LabResults, course: Course) -> list[str]:
 
 
 def relative_path(path: Path) -> str:
-    """The path as typed from the current folder."""
+    """Return the path as typed from the current folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

@@ -212,7 +212,7 @@ def describe(error: BaseException, filename: str | None) -> Failure:
 
 
 def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The state after a call: the weights of models, and the reports of doubles."""
+    """Return the state after a call: the weights of models, and the reports of doubles."""
     state: dict[str, Tensor] = {}
     for name, item in objects.items():
         if isinstance(item, nn.Module):
@@ -224,7 +224,7 @@ def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def shapes_of(target: Any) -> dict[str, list[int]]:
-    """{name: shape} of a module's parameters and buffers."""
+    """Return {name: shape} of a module's parameters and buffers."""
     state = target.state_dict() if isinstance(target, nn.Module) else {}
     return {name: list(tensor.shape) for name, tensor in state.items()}
 
@@ -239,7 +239,7 @@ class Inputs:
                       if type(item) is list and not tensors_in(item, name)]  # fmt: skip
 
     def changed(self) -> list[str]:
-        """The paths of those that are different now."""
+        """Return the paths of those that are different now."""
         lists = [name for name, now, before in self.lists if now != before]
         return lists + [path for path, now, x in self.before if not same(now.detach(), x)]
 

@@ -43,7 +43,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self)
 
     def get_source(self, name: str) -> str:
-        """The source, for inspect and torch.jit.script."""
+        """Return the source, for inspect and torch.jit.script."""
         short = name.removeprefix(PACKAGE).lstrip(".")
         source = self.sources.get(short)
         return source if isinstance(source, str) else self.texts.get(short, "")
@@ -90,6 +90,6 @@ def imported(
 
 
 def _remove_modules(names: Iterable[str]) -> dict[str, ModuleType]:
-    """The modules of PACKAGE among these, which Python then knows no more."""
+    """Return the modules of PACKAGE among these, and let Python forget them."""
     modules = [name for name in names if name.split(".")[0] == PACKAGE and name in sys.modules]
     return {name: sys.modules.pop(name) for name in modules}

@@ -145,7 +145,7 @@ def drop_capabilities() -> None:
 
 
 def package_folders() -> list[Path]:
-    """The folders from which Python imports packages, in the order of sys.path.
+    """Return the folders from which Python imports packages, in the order of sys.path.
 
     They get there by a virtual environment, a `.pth` line, PYTHONPATH, `pip install --user` or
     the system's site. Only folders with Python's own names for them count: anything else on
@@ -183,15 +183,15 @@ class PathBeneath(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """The version of the kernel's Landlock; below 1 if it has none."""
+    """Return the version of the kernel's Landlock; below 1 if it has none."""
     if sys.platform != "linux":
         return 0
     return ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, 1)
 
 
 def landlock_rules(readable: list[Path]) -> int | None:
-    """The rules that let the kernel refuse every other file, TCP, and signals to others, as a
-    descriptor; None if the kernel has no Landlock."""
+    """Return the rules that let the kernel refuse every other file, TCP, and signals to others,
+    as a descriptor; None if the kernel has no Landlock."""
     abi, libc = landlock_version(), ctypes.CDLL(None, use_errno=True)
     if abi < 1:
         return None

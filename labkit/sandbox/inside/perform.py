@@ -113,7 +113,7 @@ def _perform_on_ranks(call: Call, namespace: Mapping[str, Any], outcome: Outcome
 
 
 def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
-    """The function, or the object with its weights, that the steps use."""
+    """Return the function, or the object with its weights, that the steps use."""
     if call.symbol not in namespace:
         raise NameError(f"{call.symbol} is not defined")
     target = namespace[call.symbol]
@@ -132,7 +132,7 @@ def _called(function: Callable, inputs: dict[str, Any], by_position: bool) -> An
 
 
 def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
-    """The value of one step, with the reports of the doubles among its inputs."""
+    """Return the value of one step, with the reports of the doubles among its inputs."""
     if method.startswith("."):
         return attrgetter(method[1:])(target)
     if method.startswith("?"):
@@ -147,7 +147,7 @@ def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) ->
 
 
 def _parameters(target: Any) -> dict[str, Tensor]:
-    """A shared Parameter under each of its names, in whichever order they were set."""
+    """Return a shared Parameter under each of its names, in whichever order they were set."""
     if not isinstance(target, nn.Module):
         return {}
     named = target.named_parameters(remove_duplicate=False)

@@ -93,7 +93,7 @@ class Filter:
         return self.complete and self.library.seccomp_load(self.context) == 0
 
     def number(self, name: str) -> int:
-        """The number of the system call on this machine; negative if it has none."""
+        """Return the number of the system call on this machine; negative if it has none."""
         return self.library.seccomp_syscall_resolve_name(name.encode())
 
     def _refuse(self, number: int, *only_if: Comparison, action: int = EPERM) -> None:

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def copy_with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
-    """A copy with these strides. Gaps between its numbers hold NaN (whole numbers: 0), so that
-    what reads them gets the same each time."""
+    """Return a copy with these strides. Gaps between its numbers hold NaN (whole numbers: 0),
+    so that what reads them gets the same each time."""
     shape = tensor.shape
     places = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     if places <= tensor.numel() or not tensor.numel():  # no gaps
@@ -75,7 +75,7 @@ class Bounded(TorchDispatchMode):
 
 
 def bounded(numbers: int | None, operations: int | None) -> AbstractContextManager[object]:
-    """A Bounded for the limits that are not None; an empty context if both are None."""
+    """Return a Bounded for the limits that are not None; an empty context if both are None."""
     if numbers is None and operations is None:
         return nullcontext()
     most = [math.inf if bound is None else bound for bound in (numbers, operations)]

@@ -66,8 +66,9 @@ def receive(
     seconds: float | None = None,
     is_idle: Callable[[], bool] = lambda: False,
 ) -> bytes:
-    """The next message; Gone if it is not all there within `seconds` (None: wait forever), or
-    where the other side is idle, which is asked in every IDLE_SECONDS of silence."""
+    """Return the next message; Gone if it is not all there within `seconds` (None: wait
+    forever), or where the other side is idle, which is asked in every IDLE_SECONDS of
+    silence."""
     deadline = None if seconds is None else time.monotonic() + seconds
     size = int.from_bytes(_exactly(channel, 4, deadline, is_idle), "little")
     if size > limit:
@@ -107,7 +108,7 @@ def pack(value: Any) -> bytes:
 
 
 def _to_json(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The value as JSON; its tensors are put into `tensors`."""
+    """Return the value as JSON; its tensors are put into `tensors`."""
     if isinstance(value, Tensor):
         if str(value.dtype) not in DTYPES:
             return {"dict": [["a tensor of dtype", str(value.dtype)]]}
@@ -234,7 +235,7 @@ def outcome_from(fields: Any) -> Outcome:
 
 
 def _checked(value: Any, kind: Any, most: int = MAX_NAME) -> Any:
-    """The value, if it is of this kind (see FIELDS); a text becomes a line.
+    """Return the value, if it is of this kind (see FIELDS); a text becomes a line.
 
     most    characters of a text
     """

@@ -80,7 +80,7 @@ def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
 
 
 def code_or_error(name: str, text: str) -> Source:
-    """A module as code, of which no text is left when it runs."""
+    """Return a module as code, of which no text is left when it runs."""
     try:
         return compile_module(text, filename(name))
     except BaseException as error:  # raised when it is imported

@@ -145,8 +145,7 @@ def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> Non
 def add_blank_submissions(
     session: Session, assignment: api.Assignment, learners: Sequence[str]
 ) -> None:
-    """The rows that nbgrader makes when submissions are first seen, a statement for each
-    table."""
+    """Add the rows that nbgrader makes for a new submission, in one statement per table."""
     known = session.query(api.Student.id).filter(api.Student.id.in_(learners))
     students = [{"id": learner} for learner in set(learners) - {row.id for row in known}]
     submissions, notebooks, grades, comments = [], [], [], []
@@ -234,7 +233,7 @@ def apply_rules(
 
 
 def renew_late_penalties(gradebook: api.Gradebook, late: LatePenalty, rules: LabRules) -> None:
-    """The penalties of a lab again, after those of another have changed: both use late days."""
+    """Renew the penalties of a lab after those of another have changed: both use late days."""
     assignment = gradebook.find_assignment(rules.lab.name)
     submissions = {submission.student_id: submission for submission in assignment.submissions}
     apply_late_penalties(gradebook, late, rules, assignment, submissions)

@@ -189,14 +189,14 @@ def write(output: Tensor, found: Tensor) -> None:
 
 
 def group(rank: int | None = None, size: int = 1) -> ReplayedGroup:
-    """The group of the rank that runs; outside, or with a rank, one that only counts."""
+    """Return the group of the rank that runs; outside, or with a rank, one that only counts."""
     if Ranks.current is None or rank is not None:
         return ReplayedGroup(Ranks(size), rank or 0)
     return Ranks.current.groups[Ranks.current.running]
 
 
 def by_rank(values: list[Any]) -> Any:
-    """The value of the rank that runs."""
+    """Return the value of the rank that runs."""
     return values[group().rank]
 
 

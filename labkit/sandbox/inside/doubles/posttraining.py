@@ -84,8 +84,8 @@ class Adaptable(nn.Module, Double):
 
 
 def policy(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
-    """{"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and Momentum
-    with its weights. A used one still has gradients of something else."""
+    """Return {"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and
+    Momentum with its weights. A used one still has gradients of something else."""
     model = TinyDecoder(seed, layers=1).requires_grad_(True)
     model.head.data *= 0.25
     for weight in model.parameters() if used else ():

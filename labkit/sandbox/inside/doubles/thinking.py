@@ -41,8 +41,8 @@ class Scorer(Listener):
 
 
 def school(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
-    """{"student", "teacher", "optimizer"}: two TinyDecoders, of which the first learns and is
-    sure of little, and Momentum with its weights. A used student has other gradients."""
+    """Return {"student", "teacher", "optimizer"}: two TinyDecoders, of which the first learns
+    and is sure of little, and Momentum with its weights. A used student has other gradients."""
     student = TinyDecoder(seed, layers=1).requires_grad_(True)
     student.head.data *= 0.25
     for weight in student.parameters() if used else ():

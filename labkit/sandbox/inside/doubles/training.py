@@ -107,7 +107,7 @@ class Watched(WindowModel, Double):
         return result
 
     def report(self) -> dict[str, str]:
-        """The events since the last report."""
+        """Return the events since the last report."""
         parts = sorted(self.learnt.items())
         overlap = any(a < b <= made for a, (_, made) in parts for b, _ in parts)
         texts = ", ".join(str(count) for _, (count, _) in parts)
@@ -123,7 +123,7 @@ class Momentum:
         self.moving: dict[Tensor, Tensor] = {}
 
     def state(self) -> dict[str, Tensor]:
-        """The learning rate of each group."""
+        """Return the learning rate of each group."""
         rates = enumerate((float(group["lr"]) for group in self.param_groups), 1)
         return {f"the learning rate of group {n}": torch.tensor(rate) for n, rate in rates}
 
@@ -165,9 +165,9 @@ class Momentum:
 def training(
     seed: int = 0, groups: int = 1, watched: bool = False, stale: bool = False, **config: Any
 ) -> dict[str, Any]:
-    """{"model", "optimizer"}: a WindowModel with the fields of WindowConfig, and Momentum with
-    its weights in one group, or in two: matrices, and the rest. A watched model's report is
-    part of what a step gives; a stale one comes with gradients of something else."""
+    """Return {"model", "optimizer"}: a WindowModel with the fields of WindowConfig, and
+    Momentum with its weights in one group, or in two: matrices, and the rest. A watched model's
+    report is part of what a step gives; a stale one comes with gradients of something else."""
     model = (Watched if watched else WindowModel)(WindowConfig(**config), seed)
     parts = [list(model.parameters())]
     for weight in parts[0] if stale else ():
@@ -188,7 +188,7 @@ class Shared(WindowModel):
 
 
 def momentum(model: nn.Module) -> Momentum:
-    """The optimizer of a model's weights."""
+    """Return the optimizer of a model's weights."""
     return Momentum([{"params": [*model.parameters()]}], lr=0.7, momentum=0.9)
 
 
@@ -266,7 +266,7 @@ def count_of(mark: str) -> Callable[[str], int]:
 
 
 def law_columns(is_sum: bool) -> Callable[[Tensor, Tensor, float, float], Tensor]:
-    """The columns of a law: a constant, and a sum or a product of two powers."""
+    """Return the columns of a law: a constant, and a sum or a product of two powers."""
 
     def columns(parameters: Tensor, tokens: Tensor, alpha: float, beta: float) -> Tensor:
         powers = parameters**-alpha, tokens**-beta

@@ -19,7 +19,7 @@ def reply(
     seed: int,
     **settings: Any,
 ) -> list[int]:
-    """The tokens that follow the prompt; settings are those of `generate`."""
+    """Return the tokens that follow the prompt; settings are those of `generate`."""
     from .config import Qwen3Config
     from .decoder import Qwen3ForCausalLM
     from .generation import generate

@@ -220,7 +220,7 @@ def helper_call(original: Callable) -> Callable:
 
 
 def changes() -> tuple[tuple[Any, str, Callable], ...]:
-    """(owner, attribute, what makes the new one of the old one)"""
+    """Return (owner, attribute, what makes the new one of the old one)"""
     builder, grid = interpreter.InterpreterBuilder, interpreter.GridExecutor
     return (
         (grid, "__call__", guarded_grid),

@@ -145,7 +145,7 @@ class Launch:
 
 
 def shown(program: tuple[int, ...]) -> str:
-    """(3,) of (3, 0, 0), as many axes as a reader needs."""
+    """Return (3,) of (3, 0, 0), as many axes as a reader needs."""
     axes = 1 + max((n for n, index in enumerate(program) if index), default=0)
     return str(tuple(int(index) for index in program[:axes]))
 
