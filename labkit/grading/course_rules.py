@@ -1,5 +1,8 @@
 """The rules of a course that differ from the syllabus: course.toml in the course folder.
 
+We check each value, as a typing error here changes the grades of a class. That is half of this
+file.
+
 Points, deadlines, excuses: nothing in it needs judging again. Results hold the share of an
 exercise that was earned, and points are applied wherever they are shown or stored.
 """

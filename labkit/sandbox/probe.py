@@ -1,4 +1,7 @@
-"""The best sandbox of this machine: it is started, and code in it really tries to break out."""
+"""The best sandbox of this machine: it is started, and code in it really tries to break out.
+
+A version number of a kernel or of bubblewrap does not tell what a container or a distribution
+has switched off. Trying costs some seconds at the start of each grading."""
 
 from __future__ import annotations
 

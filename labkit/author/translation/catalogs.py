@@ -2,6 +2,9 @@
 
 A new message comes in empty. A message whose English changed keeps its translation, marked
 fuzzy, until a person corrects it (git shows the earlier English). An unused message goes.
+
+The English text itself is the key, so that code reads as it speaks; the price is that a comma
+changed in English asks for a new look at each translation.
 """
 
 from __future__ import annotations

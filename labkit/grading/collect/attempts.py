@@ -1,4 +1,4 @@
-"""The attempts in a source: the lab of each notebook, and the learner that its path names.
+"""The attempts in a source: the lab of each notebook, and the learner named by its path.
 
 One layout fits a whole source. To try each file alone would find a few more owners; but then a
 file's name, which a learner chooses, could decide whose work it is.
@@ -32,15 +32,15 @@ from labkit.grading.platforms import WRAPPER, Layout, Platform, all_layouts, pla
 
 @dataclass(frozen=True)
 class Claim:
-    """What a path says of its learner.
+    """The learner according to a path.
 
-    sure     what no learner chooses: a login, a student number, an e-mail address
-    names    what learners may choose; empty texts if they chose none
+    sure     texts that no learner chooses: a login, a student number, an e-mail address
+    names    texts that learners may choose; empty if they chose none
     user     the platform's number for the person, if it has one
     number   of the file: later ones are larger; 0 if the platform does not count
     late     the platform's own mark, or False if it has no time; None: the time decides
     when     the platform's own time, in UTC
-    platform None for what a person said
+    platform None if a person named the learner
     """
 
     sure: Parts = ()
@@ -210,7 +210,7 @@ class SourceLayout:
         return self.layout.match(plain(path[depth:])) if is_inside else None
 
     def claims(self, paths: Sequence[Parts]) -> list[Claim | None]:
-        """Return what each path says of its learner; None if the layout does not fit it."""
+        """Return the claim of each path; None if the layout does not fit it."""
         matches = [self.match(path) for path in paths]
         slugs = Counter(match["slug"] for match in matches
                         if match and "slug" in match.re.groupindex)  # fmt: skip

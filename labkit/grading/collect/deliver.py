@@ -1,16 +1,15 @@
-"""Bring what learners handed in to where nbgrader looks for it.
+"""Bring learners' files to where nbgrader looks for them.
 
 course/submitted/ID/LAB/LAB.ipynb        the attempt that counts, with timestamp.txt
 course/collected/learners/ID/LAB/        every attempt there was, this one too
 course/collected/unknown/NAME/LAB/       notebooks whose learner is open
 course/collected/manifest.json           where each attempt that counts came from
-course/collected/needs_a_look.json       what a person has to settle (issues.py)
-course/collected/last.csv                what became of each file of the last run
+course/collected/needs_a_look.json       questions for a person (issues.py)
+course/collected/last.csv                the outcome for each file of the last run
 
-The latest attempt counts, and only a later one replaces it. We ask instead of guessing: what no
-layout and no roster settles stays open until `--as` settles it. That costs a teacher a command
-for a file in a hundred, and no learner a grade.
-"""
+The latest attempt counts, and only a later one replaces it. We ask instead of guessing: if
+layout and roster do not settle a notebook's owner, `--as` does. That costs a teacher a command
+for some files, and no learner a grade."""
 
 from __future__ import annotations
 
@@ -146,7 +145,7 @@ class Run:
         return replace(attempt, learner=safe_id(claim.shown))
 
     def owner_problem(self, attempt: Attempt) -> str:
-        """Return why the owner of a notebook is open."""
+        """Return why the owner of a notebook is not known."""
         if (claim := attempt.claim) is None:
             odd = tr("its path is not like those of the others, or of no known layout")
             return attempt.reason or odd
@@ -181,8 +180,8 @@ class Run:
     # One learner's notebooks of one lab
 
     def deliver_group(self, group: list[Attempt], modules: Sequence[Attempt]) -> None:
-        """Let the latest count and keep all; ask about those that may be somebody else's, or
-        of which no time tells the last.
+        """Let the latest count and keep all; ask if some may be somebody else's, or if no time
+        tells which is the last.
 
         modules    code that the learner handed in beside them
         """
@@ -214,7 +213,7 @@ class Run:
 
     def new_attempts(self, group: list[Attempt]) -> list[Attempt]:
         """Return the attempts that may count and that nobody else claims. If a person chose
-        what counts, those that were there then do not."""
+        the one that counts, attempts that were there then do not."""
         found, ranks = [], [rank_in_project(attempt.parts) for attempt in group]
         for attempt, rank in zip(group, ranks, strict=True):
             current = self.folders.current(attempt.learner, attempt.lab.name)

@@ -53,9 +53,9 @@ class CollectFolders:
         return path
 
     def put(self, attempt: Attempt, replace_newer: bool, is_chosen: bool) -> str:
-        """Let an attempt count, unless what counts is later; return its state.
+        """Let an attempt count, unless a later one counts already; return its state.
 
-        replace_newer    even if what counts is later
+        replace_newer    also replace a later attempt
         is_chosen        a person named its learner
         """
         name = f"{attempt.learner}/{attempt.lab.name}"

@@ -1,5 +1,5 @@
-"""A lab's module of `tinyllm` beside a notebook. The notebook alone is graded; if the module
-answers what the notebook leaves blank, a person is told, who asks for a complete notebook."""
+"""A lab's module of `tinyllm` beside a notebook. Only the notebook is graded. If it has blank
+cells that the module answers, this is an issue: a person asks for a complete notebook."""
 
 from __future__ import annotations
 

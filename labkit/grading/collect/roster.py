@@ -1,5 +1,8 @@
-"""The people of a class, from a CSV and nbgrader's students: whose is a name, an e-mail address
-or a number of an LMS?"""
+"""The people of a class, from a CSV and nbgrader's students, found by id, e-mail address,
+number of an LMS, or name.
+
+Names are equal or not; none is matched by likeness, which would give some work to a namesake.
+The price: a misspelled name is a question for a person."""
 
 from __future__ import annotations
 

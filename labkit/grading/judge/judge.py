@@ -81,7 +81,7 @@ class Judge:
                 return self._submission(data, before)
             except Exception as error:  # a fault of the course is not a verdict
                 if not isinstance(error, GradingError) and not of_the_disk(error):
-                    self.check_reference()  # does it fail at the reference, too?
+                    self.check_reference()  # GradingError if it fails at the reference as well
                 raise
 
     def _submission(

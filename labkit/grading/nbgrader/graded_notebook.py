@@ -77,7 +77,7 @@ def written_by_place(
     data: bytes, notebook: NotebookNode, lab: Lab
 ) -> tuple[list[dict], list[int]]:
     """Return answers whose cells have lost their names: texts below a question that `notebook`
-    leaves blank. Also return the places of the learner's other texts: right above such a
+    leaves blank. Also return the places of other texts of the learner: right above such a
     question, or anywhere if all names are lost."""
     known, asked, texts, last = {*map(cell_name, notebook.cells)}, {}, set(), ""
     with speaking(intake.language_of(data)):

@@ -15,7 +15,9 @@ from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.notebook_file import MAX_NOTEBOOK
 
-NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
+NO_NAME = re.compile(
+    r"[\r\n\ud800-\udfff]"
+)  # in names that nbgrader and databases cannot store
 
 
 class Remark(NamedTuple):

@@ -87,7 +87,7 @@ def begin(sandbox: Sandbox) -> None:
     """Initialize a process of a local pool."""
     global given_sandbox
     given_sandbox = sandbox
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that submits
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the process that submits
     threading.Thread(target=end_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")  # torch warns of what a listed mistake does
     gc.freeze()  # what is loaded never becomes garbage: do not scan it

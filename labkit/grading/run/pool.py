@@ -1,5 +1,8 @@
 """The executor that judges: processes of this machine, or the workers of a Dask cluster.
 
+Processes and not threads: one that hangs or dies can be ended alone. The price is an import of
+torch, which the fork server makes once for all of them.
+
 Both are executors of concurrent.futures and get the same function, judge_process.grade. An
 executor that died or hangs is stopped; the next submission starts a new one.
 """

@@ -3,7 +3,9 @@
 A result that exists is never made again, however the run before ended. A changed submission,
 check, reference or released stub has a different name; its first half depends on the submission
 alone. A result holds shares of the points, not points.
-"""
+
+A file per result survives a kill at any moment, which a database of ours would have to be
+taught. The price: results of earlier versions stay until somebody deletes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """System calls that exercise code does not need, refused by the kernel (Linux, libseccomp).
 
-What is refused fails with EPERM: starting processes and threads, signals to others, sockets,
+We list the calls to refuse, not those to allow: the calls that torch needs change with its
+versions. The price is that an unknown new call would be allowed; see YOUNGER.
+
+A refused call fails with EPERM: starting processes and threads, signals to others, sockets,
 memory that no limit counts, and the kernel's levers. Not listed is what needs a capability
 (mount, reboot, setting the clock, ...): it fails anyway, since limits.py drops them all.
 """

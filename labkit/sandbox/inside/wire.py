@@ -1,9 +1,10 @@
 """The messages between the judge and a learner's process.
 
 A message is four bytes of length, then that many bytes. A call or an outcome is one safetensors
-file: its tensors, and all else as JSON in the header. No pickle. The reader of an outcome
-trusts nothing: sizes are capped, texts are cut, and a value of the wrong kind raises
-Malformed.
+file: its tensors, and all else as JSON in the header. The reader of an outcome trusts nothing:
+sizes are capped, texts are cut, and a value of the wrong kind raises Malformed.
+
+A pickle would be shorter, and would run code where it is read. The price of JSON is this file.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class TinyDecoder(nn.Module, Double):
     """A decoder of random weights that takes what Qwen3ForCausalLM takes.
 
     Each token mixes in the tokens up to itself, found by content and position; keys and
-    values go through the cache if there is one. Its words mean nothing, but every one
-    depends on all before it, on their order, and on which are padding.
+    values go through the cache if there is one. Its text means nothing, but each
+    token depends on all tokens before it, on their order, and on the padding.
 
     Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V)
     """

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Event = tuple[str, list[Tensor], Any]  # a kind of talk, its tensors, its option
+Event = tuple[str, list[Tensor], Any]  # the kind of a message, its tensors, its option
 MOST_EVENTS = 400  # of one rank; more is a loop that does not end
 
 
