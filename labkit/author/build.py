@@ -1,4 +1,4 @@
-"""Everything derived, from its one source.
+"""Derives files from their one source.
 
     solutions/X.py                 -> tinyllm/X.py                  the skeleton
     solutions/X.py + syllabus      -> notebooks/NN_X.ipynb          stubs, badges, check cells
@@ -29,7 +29,7 @@ from labkit.learner.workspace import STUBS, stub_hash
 
 @dataclass
 class Derived:
-    """One file of the build: its path, and what it should hold."""
+    """One file of the build: its path and its right content."""
 
     path: Path
     content: bytes

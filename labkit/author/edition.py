@@ -45,7 +45,7 @@ LEARNERS = (
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
-# of labkit/: the instructor's rooms, and what serves the reference alone
+# of labkit/: the instructor's rooms, and a module for the reference alone
 LEFT_OUT = ("author", "grading", "site", "model/fast.py")
 # in learners/: in the edition
 LEARNERS_FILES = {
@@ -97,7 +97,7 @@ def write_source(course: Path, force: bool = False) -> tuple[list[Path], list[Pa
 
 
 def _read_known(path: Path) -> dict[str, str]:
-    """Return {file of a course: the hash of what the build wrote last}."""
+    """Return {file of a course: the hash of its content when the build wrote it last}."""
     try:
         return dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
@@ -107,9 +107,9 @@ def _read_known(path: Path) -> dict[str, str]:
 def write_learners(
     folder: Path, is_open: bool = False, zipped: bool = False, lang: str = ENGLISH
 ) -> list[Path]:
-    """The project as a class gets it: no hidden checks or grading; answers, mistakes sealed.
-    It holds no file that a learner writes into. In a folder with an older edition, the new one
-    is a commit on top of it.
+    """Write the project as a class gets it: without hidden checks and grading, with answers and
+    mistakes sealed, and without any file that a learner writes into. In a folder with an older
+    edition, the new one is a commit on top of it.
 
     is_open      leave the answers in plain text, for self-study
     zipped       pack it into one file beside it, too

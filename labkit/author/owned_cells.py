@@ -1,7 +1,6 @@
 """The cells of a notebook that the build owns: written from the reference and the syllabus.
 
-A cell that is missing is put in where it belongs; all other cells are authored and stay as
-they are.
+A missing cell is put into its place; all other cells are authored and stay as they are.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ architecture("{}")"""
 BADGE = re.compile(r"\A(?:### (?:Exercise|Bug hunt)[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
 WORTH = re.compile(r"[\d.]+ points? · (?:core|stretch|bug hunt)[^*\n]*|practice, no points")
 ASKED = re.compile(r"\((?:[\d.]+ points?|not graded)\)(?=\n|$)")
-LAST = "summary"  # the id of a notebook's last text; below it stands "finish"
+LAST = "summary"  # the id of a notebook's last text, above the cell "finish"
 
 
 def notebook_path(lab: Lab) -> Path:
@@ -139,7 +138,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
 
 
 def fill_prediction(notebook: NotebookNode, name: str, outcome: Prediction) -> None:
-    """Write the cell of a prediction, which stands before the cell with its outcome."""
+    """Write the cell of a prediction, before the cell with its outcome."""
     teller = re.compile(rf'(?:show\(\w+, |outcome\()"{re.escape(name)}"[,)]')
     above = [cell.id for cell in notebook.cells if teller.search(cell.source)]
     if not above:  # a notebook that was just begun

@@ -10,7 +10,7 @@ from labkit.course.syllabus import Exercise, Lab
 
 
 class BuildError(Exception):
-    """A source that the build cannot work with; the message says what to fix."""
+    """A source that the build cannot work with; the message tells how to correct it."""
 
 
 def references() -> list[Path]:

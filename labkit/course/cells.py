@@ -95,9 +95,9 @@ def with_block(module: str, exercise: Exercise, cell: str) -> str:
 def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
     """Return the cell with the exercise's directive as its first line, and no other directive.
 
-    What stood above it comes below; it must not slip into the block before this one.
+    Lines above it come below, so that they do not slip into the block before this one.
 
-    added    what marks the directive where the cell has none
+    added    marks a directive that the cell did not have
     """
     lines = cell.split("\n")
     marked = [n for n, line in enumerate(lines) if DIRECTIVE.match(line)]

@@ -63,7 +63,7 @@ def write_whole(path: Path, content: str | bytes | memoryview, sync: bool = Fals
                 os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        error.filename = str(path)  # a full disk does not say
+        error.filename = str(path)  # an error of a full disk lacks it
         raise
     finally:
         with suppress(OSError):

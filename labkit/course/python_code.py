@@ -16,18 +16,18 @@ from functools import lru_cache
 
 from labkit.course.lang import tr
 
-# What IPython understands and Python does not: %time f(x), !ls, files = !ls, x?, ?x; and the
+# Valid in IPython and not in Python: %time f(x), !ls, files = !ls, x?, ?x; and the
 # fence round code that was pasted from a page
 MAGIC = re.compile(
     r"^(?P<indent>[ \t]*)(?:\w[\w., \t]*=[ \t]*)?[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$"
     r"|^[ \t]*\?{1,2}[\w.]+[ \t]*$|^[ \t]*```[\w ]*$",
     re.MULTILINE,
 )
-# Quotes of word processors and spaces of pages, and what Python has instead of them
+# Quotes of word processors and spaces of pages, and Python's instead of them
 TYPESET = str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f", '"'))
 TYPESET |= str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b", "'"))
 TYPESET |= str.maketrans(dict.fromkeys("\u00a0\u2007\u202f\u3000", " "))
-# How a line begins that only Python 3.12 and later understand
+# The beginning of a line that only Python 3.12 and later understand
 GENERIC = re.compile(
     r"^[ \t]*(?:(?:async +)?def|class) +\w+\[|^[ \t]*type +\w+(?:\[.*\])? *=", re.MULTILINE
 )

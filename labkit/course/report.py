@@ -1,6 +1,6 @@
-"""What a learner reads: right first, then the first thing wrong, why, and the next step.
+"""A report to a learner: what is right, the first fault, its cause, and the next step.
 
-The same layout as text and as HTML, readable without colour.
+The layout is the same as text and as HTML, and readable without color.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from labkit.course.lang.layout import pad, wrap_text
 CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76
 LABEL = 5  # columns of a row's label, at the least
-# What moves the cursor, turns the direction, or cannot be seen.
+# Characters that move the cursor, turn the direction, or cannot be seen.
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
@@ -43,7 +43,10 @@ LABELS = (
     *("ok", "look", "why", "note", "next", "was", "said", "open", "write"),
     *("idea", "shape", "near-code"),
 )
-MARKS = {Status.PASSED: "#009e73", Status.HELP: "#0072b2"}  # told apart by the colour-blind
+MARKS = {
+    Status.PASSED: "#009e73",
+    Status.HELP: "#0072b2",
+}  # color-blind people see the difference
 
 
 @dataclass

@@ -26,7 +26,7 @@ run(globals())
 
 
 class NotReady(Exception):
-    """Something that is needed is not here; the message says what."""
+    """Something that is needed is missing; the message names it."""
 
 
 def seal(source: str, title: str) -> str:

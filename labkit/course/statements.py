@@ -67,7 +67,7 @@ class Statement:
 
     @cached_property
     def uses(self) -> set[str]:
-        """The global names that it, or the code in it, looks up."""
+        """The global names that it looks up, also in functions that it defines."""
         names = {node.id for node in _without_annotations(self.node)}
         try:
             return names & {*_global_names(symtable.symtable(self.source, "", "exec"))}
@@ -165,8 +165,8 @@ class Statements:
                 self.calling[name].append(statement)
 
     def making(self, name: str) -> list[Statement]:
-        """Return the statements that make a name what it is: they bind it or, where it is a
-        value, call its methods (`TABLE.append(3)`)."""
+        """Return the statements that define a name: they bind it or, if it is a value, call its
+        methods (`TABLE.append(3)`)."""
         binding = self.binding.get(name, [])
         if any(statement.is_value for statement in binding):
             return [*binding, *self.calling.get(name, [])]

@@ -1,5 +1,5 @@
-"""The labs and exercises: names, symbols, points, minutes, what may not be used, and the texts
-of predictions and figures. Each lab is described by one file, labs/NUMBER_MODULE.toml.
+"""The labs and exercises: names, symbols, points, minutes, bans, and the texts of predictions
+and figures. One file describes each lab: labs/NUMBER_MODULE.toml.
 
 Notebook headings and badges, skeletons, the gradebook's maxima and the command line all
 read it. Adding a lab to the course starts with a file there.
@@ -95,10 +95,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a learner predicts before a cell runs.
+    """A question to a learner before a cell runs.
 
     choices    {letter: text}
-    right      the letter of what comes out
+    right      the letter of the outcome
     why        one sentence
     """
 
@@ -145,7 +145,7 @@ class Lab:
 
     @property
     def is_checkable(self) -> bool:
-        """Whether what it needs is installed here."""
+        """Whether the package that it needs is installed."""
         return not self.needs or find_spec(self.needs) is not None
 
     @property

@@ -258,7 +258,7 @@ def collected(
     replace: bool = False,
     learner: str | None = None,
 ) -> bool:
-    """Collect, and show a screen of what became of it; whether all is well."""
+    """Collect, and print one screen about it; return whether all is well."""
     from labkit.grading.collect.deliver import collect
     from labkit.grading.collect.issues import OpenIssues, show
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def writing(course: Course) -> Iterator[None]:
-    """Work alone in the course folder; what stops everything ends the command with one line."""
+    """Work alone in the course folder; an error that stops everything ends the command with one
+    line."""
     from filelock import FileLock, Timeout
 
     from labkit.grading.nbgrader.course import CourseError

@@ -26,7 +26,7 @@ WRAPPER = re.compile(r"submitted|submissions|inbound|assignment_\d+_export|abgab
 
 @dataclass(frozen=True)
 class Layout:
-    """How a platform names the files that it exports.
+    """The names of files in a platform's export.
 
     pattern    matches the start of a file's path. Groups: `id` is a login or student number,
                which no learner chooses; `name` a name that learners may choose; `who` either,
@@ -51,7 +51,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Platform:
-    """What is read from a platform, and written for it.
+    """The data that we read from a platform and write for it.
 
     layouts       see Layout; of all platforms' the first that fits is taken
     timed         of several notebooks of a learner the latest counts; else a person is asked

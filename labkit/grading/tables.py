@@ -14,7 +14,7 @@ from labkit.course.files import write_whole
 from labkit.course.report import csv_safe
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 
-PLAIN = re.compile(r"[\w.@+-]*")  # an id that no spreadsheet reckons with
+PLAIN = re.compile(r"[\w.@+-]*")  # an id that no spreadsheet changes
 NUMBER = re.compile(r"\d+([.,]\d+)?")
 # A word and a number, in any language: `Participant 8060`, `Teilnehmer/in8060`, no id
 PARTICIPANT = re.compile(r"(?=.*[^A-Za-z0-9_.@+#-])\D+\d+")

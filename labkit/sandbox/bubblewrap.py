@@ -54,11 +54,11 @@ WITHOUT = "TINYLLM_NO_SANDBOX"  # set: as `--no-sandbox`, for nbgrader and formg
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How learner code is confined on this machine."""
+    """The confinement of learner code on this machine."""
 
-    bubblewrap: str | None = None  # the program, where it works
+    bubblewrap: str | None = None  # the program, if it works
     unstopped: tuple[str, ...] = ()  # attempts to break out that are not known to fail
-    lacking: str = ""  # the reason if bubblewrap is missing, and what to do about it
+    lacking: str = ""  # the reason if bubblewrap is missing, and the remedy
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
         """Return the command line that starts the worker's parent."""
@@ -99,7 +99,7 @@ def bubblewrap_arguments(program: str) -> list[str]:
     names = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     names += [str(path) for path in readable_folders()]
     names += [sys.executable, os.path.realpath(sys.executable), f"{sys.prefix}/pyvenv.cfg"]
-    for path in sorted(set(names)):  # a folder comes before what is in it
+    for path in sorted(set(names)):  # a folder comes before its content
         if os.path.exists(path) and not path.startswith("/dev/"):
             words += ["--ro-bind", path, path]
     for path in hidden_folders(names):

@@ -56,9 +56,9 @@ class LoadRequest:
     """The modules that a learner's process loads before it performs calls.
 
     sources   {module: text} of the package
-    module    the one that calls are made in
+    module    the one whose symbols are called
     compiled  modules that come as code, see compiled_modules
-    texts     what inspect may read of a module
+    texts     sources that inspect may read
     """
 
     sources: Mapping[str, str]
@@ -118,7 +118,7 @@ class WorkerLauncher:
 
         cpu_seconds  for all its work
         """
-        for _ in range(2):  # where the forking parent is gone, a new one is started, once
+        for _ in range(2):  # if the forking parent is gone, a new one is started, once
             with suppress(OSError, Gone):
                 return Worker(self._channel(), self, banned, cpu_seconds)
             self._stop_parent()
@@ -165,7 +165,7 @@ class WorkerLauncher:
         return self._fork() if hasattr(os, "fork") else self._spawn()
 
     def prepare(self) -> None:
-        """Start what workers are forked from: it imports torch, and need not be waited for."""
+        """Start the parent of all workers, which imports torch; does not wait for it."""
         if hasattr(os, "fork") and self.control is None:
             self.control, door = socket.socketpair()
             with door:

@@ -20,7 +20,7 @@ from labkit.sandbox import attempts
 from labkit.sandbox.attempts import ATTEMPTS
 from labkit.sandbox.bubblewrap import Sandbox, bubblewrap_arguments
 
-if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
+if TYPE_CHECKING:  # imports torch
     from labkit.sandbox.launch import WorkerLauncher
 
 
@@ -59,7 +59,7 @@ def start_error(program: str) -> str:
 
 
 def probed(sandbox: Sandbox) -> Sandbox:
-    """Return the sandbox with what became of every attempt to break out of it."""
+    """Return the sandbox with the result of every attempt to break out of it."""
     from labkit.sandbox.launch import WorkerLauncher
 
     with (

@@ -1,4 +1,4 @@
-"""In this edition a model runs as its code says, and nothing faster takes its place."""
+"""In this edition each model runs its own code, and no faster code replaces it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`pip install` lays out what a learner writes into, where it is not there yet: the notebooks,
-and the modules of tinyllm/. `.given/` keeps each as it was given, for `tinyllm update`."""
+"""`pip install` writes the files that a learner will edit, if they are not there yet: the
+notebooks and the modules of tinyllm/. `.given/` keeps the originals for `tinyllm update`."""
 
 import json
 from pathlib import Path

@@ -52,7 +52,7 @@ def glossary(language: str) -> dict[str, list[str]]:
 
 
 def wrong_terms(language: str, english: str, translation: str) -> list[str]:
-    """Terms of the glossary that the English has and the translation says otherwise."""
+    """Return terms of the glossary in the English that the translation renders differently."""
     lower, found = english.lower(), []
     for term, accepted in glossary(language).items():
         if re.search(rf"\b{re.escape(term.lower())}s?\b", lower) and not any(

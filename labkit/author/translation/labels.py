@@ -1,4 +1,4 @@
-"""The labels of the notebooks' figures: what the cells that draw write into a picture.
+"""The labels of the notebooks' figures: texts that a cell writes into a picture.
 
 An f-string is a message with places, f"layer {i}" is "layer {0}"; one that chooses between two
 words is two messages. Names, formulas and numbers are not messages.
@@ -75,7 +75,8 @@ def texts_in(node: ast.AST) -> Iterator[str]:
 
 
 def variants(node: ast.AST) -> list[list[str | None]]:
-    """What a text can be, in pieces; None: what is known only when it runs."""
+    """Return the possible texts of a node, in pieces; None for a piece that is known only at
+    run time."""
     match node:
         case ast.Constant(str(text)):
             return [[text]]

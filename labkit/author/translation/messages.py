@@ -1,6 +1,6 @@
-"""Every message that a person may meet, where it stands, and in which catalog it belongs.
+"""Every message that a person may meet, its place, and its catalog.
 
-A catalog holds one lab, what is said everywhere: course.po, or in figures: figures.po.
+A catalog is of one lab, of all labs (course.po), or of figures (figures.po).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the code of a notebook prints, in the current language: its source is changed.
+"""Translates the texts that a notebook's code prints, by changing the code.
 
 An f-string is a message with places: f"layer {i}" is "layer {0}". The white space around a text
 is not part of the message.
@@ -146,9 +146,9 @@ def literal(node: ast.expr, old: str, column: int) -> str:
 
 
 def translated(node: ast.expr) -> str:
-    """Its text in the current language, with the white space that is around it.
+    """Return its text in the current language, with the white space around it.
 
-    More than one space behind a text align what follows: it stays as wide as it was.
+    Several spaces behind a text align the next one: then it keeps its width.
     """
     text, message = text_of(node), message_of(node)
     spoken = text.replace(message, tr(message)) if message else text

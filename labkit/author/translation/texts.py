@@ -1,4 +1,4 @@
-"""What is authored as a whole text, a cell or a docstring, in the current language."""
+"""Translates texts that are authored as a whole: cells and docstrings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from labkit.course.lang import ENGLISH, language, tr
 from labkit.course.lang.layout import wrap_text
 
 WIDTH = 92
-# what begins so is contract, and so is what has indented lines: both stay as they are
+# the beginning of a contract, which stays as it is, as do indented lines
 CONTRACT = re.compile(r"(?:[A-Z]\w*|dtype):|\s")
 HOLDERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -23,7 +23,8 @@ def docstrings(source: str) -> Iterator[ast.Constant]:
 
 
 def paragraphs(docstring: str, indent: int) -> list[tuple[str, str]]:
-    """Its paragraphs as (as it stands, in one line); the latter is "" of what is no prose."""
+    """Return its paragraphs as (text, text in one line); the latter is "" if it is not
+    prose."""
     found = []
     margin = " " * indent
     for block in re.split(r"\n[ \t]*\n", docstring.rstrip()):

@@ -1,4 +1,4 @@
-"""The class of a lab, from stored results, gradebook, roster and what collect has to ask."""
+"""The class of a lab, from stored results, gradebook, roster and the questions of collect."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From what learners hand in, however it comes, to nbgrader's `submitted/` folder."""
+"""Brings learners' files from any source into nbgrader's `submitted/` folder."""

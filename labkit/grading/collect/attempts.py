@@ -224,7 +224,7 @@ class SourceLayout:
 
     def claim_in(self, match: re.Match[str], slug: str | None) -> Claim | None:
         """
-        slug    what all hand-ins begin with
+        slug    the beginning that all hand-ins share
         """
         found = match.groupdict()
         number = "user" if "user" in found else "id"

@@ -15,7 +15,7 @@ from labkit.grading.nbgrader import timestamp
 
 
 class CollectFolders:
-    """COURSE/submitted and COURSE/collected, and the manifest of what counts."""
+    """COURSE/submitted and COURSE/collected, and the manifest of the attempts that count."""
 
     def __init__(self, root: Path):
         self.root, self.collected = root, root / "collected"
@@ -27,7 +27,8 @@ class CollectFolders:
         write_whole(self.root / timestamp.MANIFEST, text)
 
     def current(self, learner: str, lab: str) -> dict[str, Any]:
-        """Return the manifest's entry of what counts; {} if that came by other means."""
+        """Return the manifest's entry of the attempt that counts; {} if it came by other
+        means."""
         path = issues.submitted(self.root, learner, lab)
         entry = self.manifest.get(f"{learner}/{lab}", {})
         is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
@@ -69,7 +70,7 @@ class CollectFolders:
             order = current.get("order") or [0, when.timestamp()]
             if sha == attempt.sha:
                 entry["order"] = max(attempt.order, order) if current else attempt.order
-                if current and not is_chosen:  # who copies a notebook gets no say in it
+                if current and not is_chosen:  # a copy by somebody else changes nothing
                     entry |= {"claim": current["claim"], "source": current["source"]}
                 self.manifest[name] = current | entry
                 return issues.SAME

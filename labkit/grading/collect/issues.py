@@ -36,7 +36,7 @@ SHOWN = 6  # of the files that need a look
 class Line(NamedTuple):
     """The outcome for one file.
 
-    claim   what names its learner, see Claim.key
+    claim   see Claim.key
     kept    a copy, for `--as` to give to a learner
     """
 
@@ -191,7 +191,7 @@ def show(
 ) -> None:
     """One screen: a line for each lab, some of what needs a look, and the path of the table.
 
-    is_run    whether anything was collected; if not, the table of the last run stays
+    is_run    whether anything was collected; if not, the table of the last run is left alone
     """
     trouble = [line for line in lines if line.trouble]
     now = {(line.lab, line.source) for line in trouble}

@@ -43,7 +43,7 @@ BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, Runti
 
 
 class Refused(Exception):
-    """A zip that is not read; the message says why."""
+    """A zip that is not read; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def odd_path(parts: Parts) -> str:
 
 
 def plain_path(parts: Parts) -> Parts:
-    """Cut a path to what can be shown."""
+    """Cut a path so that it can be shown."""
     shown = [part[:LONGEST_NAME] for part in parts[:MOST_PARTS]]
     return tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", part) for part in shown)
 

@@ -109,7 +109,7 @@ def fill_column(
     platform: Platform,
     title: str,
 ) -> None:
-    """Put the points into a column, with a decimal comma where the platform writes one."""
+    """Put the points into a column, with a decimal comma if the platform writes one."""
     points = {entry.learner: f"{entry.standing.total:g}" for entry in results.handed}
     for row, learner in zip(rows, learners, strict=True):
         comma = "," in row.get(platform.possible, "")

@@ -47,8 +47,8 @@ class GivenPoints:
 
 
 def export_written(course: Course, results: LabResults, shares: int = 1) -> list[Path]:
-    """Write the answers of a lab, spread over as many tables as there are shares. CourseError
-    where a table that is there has points which are not in the gradebook."""
+    """Write the answers of a lab, spread over `shares` tables. Raises CourseError if an
+    existing table has points that are not in the gradebook."""
     folder, name = course.root / "export" / "written", results.lab.name
     old = [*folder.glob(f"{name}*.csv")]
     refuse_to_overwrite(course, old)

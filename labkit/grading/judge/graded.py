@@ -1,7 +1,7 @@
 """The record of a graded submission, written by the judge.
 
-It goes from the judge's process to the one that asked and into a file. The table, the gradebook
-and the class pages are made of it, and points are read from nothing else.
+The judge's process sends it to the one that asked, which stores it in a file. Tables, gradebook
+and class pages are made of it, and points come from nothing else.
 """
 
 from __future__ import annotations

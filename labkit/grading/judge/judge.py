@@ -1,16 +1,16 @@
 """Judging one submission: each exercise alone over the reference package, by hidden checks.
 
-The judge never runs learner code; a Worker does. What the judge learns from it are outcomes,
-which it compares with those of the reference. See questions.py for the numbers in them.
+The judge never runs learner code; a Worker does. The judge gets outcomes from it, and compares
+them with those of the reference. See questions.py for the numbers in them.
 
 All calls of an exercise are one request, in the process that the learner's exercises share
 (one for each exercise would cost 20 to 80 % more CPU). It ends after an answer that is not
-right, or in which something is unusual: what that changed in it is gone before the next one.
+right, or is unusual: its changes to the process are gone before the next one.
 
 An answer that is not fully right is asked once more, in a process of its own, each check
 twice: a check counts that passes both times. So an answer loses nothing to what an earlier
-exercise left behind, nor to a busy machine, and a table earns nothing. Where the process died
-or had no memory, the reference is tried, then the answer again: perhaps it was the machine.
+exercise left behind or to a busy machine, and a table earns nothing. If the process died or had
+no memory, the reference is tried, then the answer again: the machine may have been the cause.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Judge:
         else:
             graded = self._verdict(result, note, cell)
         doubtful = unusual(code.with_imports, self.maker.counts(exercise))
-        if doubtful:  # the next exercise finds nothing of what this one may have changed
+        if doubtful:  # the next exercise starts without the changes of this one
             self._end_worker()
         return replace(graded, timed_out=came.timed_out, doubtful=doubtful)
 
@@ -225,7 +225,7 @@ class Judge:
     def _with_assembly(
         self, graded: GradedExercise, answers: Mapping[Lab, LabAnswers]
     ) -> GradedExercise:
-        """Return the last exercise's report with what all parts give together; others stay as
+        """Return the last exercise's report with rows on all parts together; others stay as
         they are."""
         if graded.id != assembly.EXERCISE:
             return graded

@@ -18,7 +18,7 @@ ANSWER_CELL = re.compile(r"ex-\d+-\d+")
 
 
 class NotANotebook(ValueError):
-    """Bytes in which no notebook can be found; the message says why."""
+    """Bytes in which no notebook can be found; the message is the reason."""
 
 
 def cells_of(data: bytes) -> list[dict]:
@@ -76,7 +76,7 @@ def wrong_form(data: bytes) -> str:
 
 
 def without_outputs(data: bytes) -> bytes:
-    """Return a notebook that is too large, without what its cells printed and drew."""
+    """Return a notebook that is too large without its outputs."""
     if values_in(data) > 4 * MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)

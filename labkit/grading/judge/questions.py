@@ -49,7 +49,7 @@ def checks_of(questions: Sequence[Question]) -> list[Check]:
 
 
 def merge(questions: Sequence[Question], results: Sequence[CheckResult]) -> list[CheckResult]:
-    """One result for each question of `checks_of`: the twin's, if it alone did not pass."""
+    """Return one result per question of `checks_of`: the twin's if only that did not pass."""
     of_twins = iter(results[len(questions) :])
     pairs = [
         (found, next(of_twins) if question.twin else found)
@@ -95,9 +95,9 @@ class QuestionMaker:
 
     @cached_property
     def shared(self) -> dict[str, list[Question]]:
-        """{exercise id: what all submissions are asked}.
+        """{exercise id: the questions that all submissions get}.
 
-        Errors: GradingError where the reference does not earn all points: then no answer can.
+        Raises GradingError if the reference does not earn all points: then no answer can.
         """
         return {exercise.id: self._shared(exercise) for exercise in self.lab.exercises}
 

@@ -92,7 +92,7 @@ def _in_import(node: ast.Import | ast.ImportFrom) -> str:
         return next(filter(None, (_follow(name)[0] for name in names)), "")
     if node.level or (node.module or "").split(".")[0] == PACKAGE:
         return next(filter({*LIBRARIES, *LEADING, "nn", "F"}.__contains__, names), "")
-    if "*" in names and node.module.split(".")[0] == "torch":  # nothing tells what that binds
+    if "*" in names and node.module.split(".")[0] == "torch":  # its names are not in the text
         return f"{node.module}.*"
     found = (_follow(f"{node.module}.{name}")[0] or (name if _leads(name) else "")
              for name in names)  # fmt: skip
@@ -167,7 +167,8 @@ def _follow(dotted: str) -> tuple[str, Any]:
 
 
 def _member(module: ModuleType, name: str) -> Any:
-    """Return what a module has under a name; an empty module for one that is not loaded."""
+    """Return the object under a name of a module; an empty module for one that is not
+    loaded."""
     value = vars(module).get(name)
     if value is None and hasattr(module, "__path__"):
         with suppress(ImportError, ValueError):

@@ -52,7 +52,7 @@ class Course:
     def __init__(self, root: Path, database: str | None = None):
         self.root = root.resolve()
         self.database_option = database
-        self.remarks: list[Remark] = []  # what the instructor should know
+        self.remarks: list[Remark] = []  # for the instructor
 
     @property
     def database(self) -> str:
@@ -97,7 +97,7 @@ class Course:
     def api(self) -> NbGraderAPI:
         return NbGraderAPI(config=self.config())
 
-    # What learners are given
+    # The release
 
     def release(self, lab: Lab) -> None:
         """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
@@ -152,7 +152,7 @@ class Course:
             path.chmod(0o600)
         return path.read_bytes()
 
-    # What the learners hand in
+    # Submissions
 
     def submitted(self, lab: Lab, only: Collection[str] = ()) -> Iterator[SubmittedFile]:
         """Yield the submissions that can be graded, of all learners or some; all others become
@@ -186,7 +186,7 @@ class Course:
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
 
-    # What comes out
+    # Results
 
     def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
         """Write scores into the gradebook, as nbgrader's own code would, then the graded

@@ -56,7 +56,7 @@ HELP = Markup(
 )
 CODE = HtmlFormatter(classprefix="p-")
 CODE_CSS = Markup(CODE.get_style_defs(".highlight"))
-once = lru_cache(maxsize=256)  # learners of a class share most of what a page shows
+once = lru_cache(maxsize=256)  # learners of a class share most texts of a page
 
 
 # The texts of learners
@@ -103,7 +103,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
 def html_of(markdown: str) -> Markup:
     """Markdown without its pictures."""
     if len(markdown) <= MAX_MARKDOWN:
-        with suppress(Exception):  # nbconvert, mistune, bleach raise what they stumble over
+        with suppress(Exception):  # nbconvert, mistune and bleach raise any error
             return sanitized_html(markdown2html(markdown))
     return Markup("<pre>{}</pre>").format(clean_lines(markdown))
 

@@ -61,8 +61,8 @@ class InsertStubs(NbGraderPreprocessor):
 
 class ReleaseExporter(NotebookExporter):
     """Makes the learners' notebook from source/, unless the lab's graded cells are not those
-    of the course. What was released before stays until the new one is whole: nbgrader removes
-    it first."""
+    of the course. The former release stays until the new one is whole: nbgrader would remove it
+    first."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
@@ -100,7 +100,7 @@ class ReleaseExporter(NotebookExporter):
         return ""
 
     def keep_release(self, convert: Callable[[], None]) -> None:
-        """Convert; if that fails, put back what was released before."""
+        """Convert; if that fails, restore the former release."""
         folder = Path(self.parent.coursedir.format_path("release", ".", "."))
         names = {Path(each).name for each in self.parent.assignments}
         with TemporaryDirectory(prefix=".release-", dir=self.parent.coursedir.root) as copies:

@@ -1,4 +1,4 @@
-"""A submission on its way: the file that was handed in, and what becomes of it."""
+"""A submission on its way: the file that was handed in, its verdicts, its graded notebook."""
 
 from __future__ import annotations
 

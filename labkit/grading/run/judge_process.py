@@ -69,7 +69,7 @@ given_sandbox: Sandbox | None = None  # from the process that started this one
 
 @lru_cache(maxsize=1)
 def running_workers() -> WorkerLauncher:
-    """This process's sandbox, for all submissions of all labs."""
+    """Start this process's sandbox, for all submissions of all labs; return its launcher."""
     import torch
 
     from labkit.sandbox.launch import WorkerLauncher

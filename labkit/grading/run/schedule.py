@@ -44,10 +44,10 @@ Class = dict[str, GradedSubmission]  # by learner, sorted
 
 @dataclass(frozen=True)
 class Task:
-    """One submission as it was read when its turn came.
+    """One submission, read when it is to be judged.
 
     key      the name of its result
-    before   the learner's answers to earlier labs, as JSON, where they count
+    before   the learner's answers to earlier labs, as JSON, if they count
     """
 
     key: str
@@ -199,7 +199,8 @@ def judged(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes
 
 
 def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
-    """Keep the pool busy. What was in flight when the pool broke or hung gets an error."""
+    """Keep the pool busy. Tasks that were in flight when the pool broke or hung get an
+    error."""
     running: dict[Future[GradedSubmission], Task] = {}
     while True:
         for task in islice(tasks, max(0, pool.width - len(running))):

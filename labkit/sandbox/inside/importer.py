@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import CodeType, ModuleType
 
 PACKAGE = "tinyllm"
-Source = str | CodeType | BaseException  # an exception: what compiling raised
+Source = str | CodeType | BaseException  # an exception: raised when it was compiled
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -38,7 +38,9 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         if not name.startswith(PACKAGE + "."):
             return None
-        if name.removeprefix(PACKAGE + ".") not in self.sources:  # nor may others find it
+        if (
+            name.removeprefix(PACKAGE + ".") not in self.sources
+        ):  # other finders must not find it either
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return importlib.machinery.ModuleSpec(name, self)
 

@@ -25,7 +25,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 CPU_SECONDS = 10
-MEMORY_BYTES = 2 << 30  # on top of what Python and torch have mapped
+MEMORY_BYTES = 2 << 30  # besides the memory that Python and torch have mapped
 FILE_BYTES = 16 << 20
 OPEN_FILES = 64
 PRINTED_CHARACTERS = 1_000_000
@@ -77,7 +77,8 @@ class Confinement:
             self.ruleset = landlock_rules(readable)
 
     def enter(self, cpu_seconds: int = CPU_SECONDS) -> list[str]:
-        """Give up what exercise code does not need; return the names of the layers."""
+        """Give up all rights that exercise code does not need; return the names of the
+        layers."""
         layers = []
         sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
         if resource is not None:

@@ -269,7 +269,7 @@ def _first(values: list[Any], steps: list[Step]) -> list[Any]:
     return [v[0] if isinstance(v, (list, tuple)) and v else v for v in values]
 
 
-# What is compared where a right answer may draw random numbers in different ways, choose an
+# Summaries to compare if a right answer may draw random numbers in different ways, choose an
 # order, or return anything at some places.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "drawn": _drawn,  # of each step, which numbers occur in it at all

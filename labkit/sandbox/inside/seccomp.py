@@ -4,9 +4,9 @@ We list the calls to refuse, not those to allow: the calls that torch needs chan
 versions. The price is that an unknown new call would be allowed; see YOUNGER.
 
 A refused call fails with EPERM: starting processes and threads, signals to others, sockets,
-memory that no limit counts, and the kernel's levers. Not listed is what needs a capability
-(mount, reboot, setting the clock, ...): it fails anyway, since limits.py drops them all.
-"""
+memory that no limit counts, and the kernel's levers. Not listed are calls that need a
+capability (mount, reboot, setting the clock, ...): they fail anyway, since limits.py drops them
+all."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Filter:
     """The system calls that the kernel refuses. Made before a process is forked, put on by the
     process.
 
-    Other architectures' calls, among them x86-64's second set, end the process; that and what
-    a call is called on this machine is libseccomp's business.
+    Other architectures' calls, among them x86-64's second set, end the process. libseccomp does
+    that, and knows the name of a call on this machine.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 def copy_with_strides(tensor: Tensor, strides: Sequence[int]) -> Tensor:
     """Return a copy with these strides. Gaps between its numbers hold NaN (whole numbers: 0),
-    so that what reads them gets the same each time."""
+    so that each read of them gets the same."""
     shape = tensor.shape
     places = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     if places <= tensor.numel() or not tensor.numel():  # no gaps

@@ -59,7 +59,7 @@ class Tracer:
         self.state: dict[str, Tensor] = {}  # the weights as they were loaded
 
     def wrappers(self) -> dict[tuple[Any, str], Callable]:
-        """Return {(owner, name): what records its calls}."""
+        """Return {(owner, name): the function that records its calls}."""
         found: dict[tuple[Any, str], Callable] = {}
         for module in [m for name, m in sys.modules.items() if name.startswith(f"{PACKAGE}.")]:
             for symbol in vars(module).keys() & {*self.call.trace}:
@@ -118,7 +118,7 @@ class Tracer:
 
 
 def arguments(function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return {parameter: value}, defaults too; by number where they do not fit the function."""
+    """Return {parameter: value} with defaults; by number if they do not fit the function."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except (TypeError, ValueError):

@@ -96,7 +96,7 @@ class GradebookConnection:
                     refuse_other_tables(create_engine(self.url))
                     self.gradebook = Gradebook(self.url, self.course_id)
                 done = work(self.gradebook)
-                self.gradebook.db.remove()  # ends the transaction of what only read
+                self.gradebook.db.remove()  # ends the transaction of a read
                 return done
         except BaseException as error:
             self.close()

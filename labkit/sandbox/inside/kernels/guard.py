@@ -133,7 +133,7 @@ def far_pointer(original: Callable) -> Callable:
 
 
 def undefined(shape: tuple[int, ...], dtype: Any) -> Any:
-    """NaN, or an odd whole number where the dtype has none."""
+    """Return NaN, or an odd whole number if the dtype has none."""
     if dtype == tl.bfloat16:
         return interpreter.TensorHandle(np.full(shape, 0x7FC0, np.uint16), dtype)
     kind = interpreter._get_np_dtype(dtype)
@@ -220,7 +220,7 @@ def helper_call(original: Callable) -> Callable:
 
 
 def changes() -> tuple[tuple[Any, str, Callable], ...]:
-    """Return (owner, attribute, what makes the new one of the old one)"""
+    """Return (owner, attribute, function from the old one to the new one)."""
     builder, grid = interpreter.InterpreterBuilder, interpreter.GridExecutor
     return (
         (grid, "__call__", guarded_grid),

@@ -20,7 +20,7 @@ FAR = 2**31  # bytes
 
 
 class OutsideMemory(IndexError):
-    """A program loads or stores where no tensor of its kernel is."""
+    """A program loads or stores outside of its kernel's tensors."""
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Profile:
         return [text for launch in self.launches for text in launch.races.values()]
 
     def of(self, tensor: Tensor) -> tuple[int, int]:
-        """Bytes that were loaded from where a tensor is in memory, and stored there."""
+        """Return the bytes that were loaded from a tensor's memory, and stored there."""
         place = Traffic.of("", tensor)
         found = [
             each
