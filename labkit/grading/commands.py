@@ -203,7 +203,7 @@ def grade(
 
     It is in COURSE/submitted/*/LAB. Stopped or killed, the same command goes on where it was.
     SOURCES are collected first, as `tinyllm collect` does. Status 0: all is well; 1: all is
-    graded, and what needs a look is said last; 2: it could not be done, with the reason; 130:
+    graded, and remarks come last; 2: it could not be done, with the reason; 130:
     stopped.
     """
     found = lab_called(lab)
