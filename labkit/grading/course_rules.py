@@ -47,7 +47,6 @@ class LabRules:
     deadline       in UTC, if the file sets one
     extensions     {learner: until when, in UTC}
     excused        {learner: ids of exercises and questions}
-    percent_a_day  that lateness costs
     grace_minutes  after a deadline that are not late
     late_days      that a learner has for all labs together, before lateness costs anything
     excused_labs   {learner: names of whole labs}
@@ -57,7 +56,6 @@ class LabRules:
     deadline: datetime | None = None
     extensions: Mapping[str, datetime] = field(default_factory=dict)
     excused: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    percent_a_day: float | None = None
     grace_minutes: float = 0
     late_days: int = 0
     excused_labs: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -100,7 +98,6 @@ class CourseRules:
             self.deadlines.get(lab.name),
             self.extensions.get(lab.name, {}),
             {who: parts & ids for who, parts in self.excused.items() if parts & ids},
-            self.percent_a_day,
             self.grace_minutes,
             self.late_days,
             {who: excused_labs(parts) for who, parts in self.excused.items()},

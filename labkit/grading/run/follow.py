@@ -12,7 +12,7 @@ from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook.rows import apply_rules, renew_late_penalties
+from labkit.grading.nbgrader.gradebook.rows import apply_late_penalties, apply_rules
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.nbgrader.timestamp import stamp_marked
@@ -65,7 +65,7 @@ def share_late_days(course: Course, changed: Lab) -> None:
     for lab in LABS:
         if lab is not changed and Results(course.root, lab).keys():
             rules, late = course.rules.of(lab), course.late
-            course.gradebook.do(partial(renew_late_penalties, late=late, rules=rules))
+            course.gradebook.do(partial(apply_late_penalties, late=late, rules=rules))
             course.feedback(lab)
 
 

@@ -129,7 +129,7 @@ def record(
         gradebook, api.Comment, (api.Comment,), lab, submissions
     ):
         comment.auto_comment = NO_RESPONSE if by_learner[learner].is_blank(name) else None
-    apply_late_penalties(gradebook, late, rules, assignment, submissions)
+    apply_late_penalties(gradebook, late, rules, submissions)
 
 
 def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> None:
@@ -229,24 +229,20 @@ def apply_rules(
         before, now, _ = (when and when.replace(tzinfo=None) for when in times[learner])
         if submissions[learner].timestamp == before:
             submissions[learner].timestamp = now
-    apply_late_penalties(gradebook, late, rules, assignment, submissions)
-
-
-def renew_late_penalties(gradebook: api.Gradebook, late: LatePenalty, rules: LabRules) -> None:
-    """Renew the penalties of a lab after those of another have changed: both use late days."""
-    assignment = gradebook.find_assignment(rules.lab.name)
-    submissions = {submission.student_id: submission for submission in assignment.submissions}
-    apply_late_penalties(gradebook, late, rules, assignment, submissions)
+    apply_late_penalties(gradebook, late, rules)
 
 
 def apply_late_penalties(
     gradebook: api.Gradebook,
     late: LatePenalty,
     rules: LabRules,
-    assignment: api.Assignment,
-    submissions: Mapping[str, api.SubmittedAssignment],
+    only: Collection[str] | None = None,
 ) -> None:
-    """Set the deadline, extensions and late penalties; end the transaction."""
+    """Set the deadline, extensions and late penalties of a lab, for all learners or some; end
+    the transaction."""
+    assignment = gradebook.find_assignment(rules.lab.name)
+    submissions = {s.student_id: s for s in assignment.submissions
+                   if only is None or s.student_id in only}  # fmt: skip
     if rules.deadline is not None:
         assignment.duedate = rules.deadline.astimezone(timezone.utc).replace(tzinfo=None)
         for learner, submission in submissions.items():
