@@ -22,7 +22,8 @@ from labkit.grading.judge.pictures import NOT_SHOWN
 def graded_notebook(
     data: bytes, released: NotebookNode, lab: Lab, submission: GradedSubmission
 ) -> NotebookNode:
-    """Return the notebook with these bytes' answers, as if its check cells had been run."""
+    """Return the released notebook with the answers in `data`, as if its check cells had
+    been run."""
     notebook = intake.rebuild(data, released, lab).notebook
     found, loose = written_by_place(data, notebook, lab)
     if loose:  # a person finds its question: it is put below each without an answer

@@ -90,7 +90,7 @@ def begin(sandbox: Sandbox) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the process that submits
     threading.Thread(target=end_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")  # torch warns of what a listed mistake does
-    gc.freeze()  # what is loaded never becomes garbage: do not scan it
+    gc.freeze()  # loaded modules never become garbage: do not scan them
     running_workers()
 
 

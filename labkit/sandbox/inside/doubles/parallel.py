@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 Event = tuple[str, list[Tensor], Any]  # the kind of a message, its tensors, its option
-MOST_EVENTS = 400  # of one rank; more is a loop that does not end
+MOST_EVENTS = 400  # of one rank; more would be an endless loop
 
 
 class Deadlock(RuntimeError):

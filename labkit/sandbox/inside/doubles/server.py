@@ -60,7 +60,7 @@ class Blocks(Double):
         self.block_table[sequence] = table + taken
 
     def commit(self, sequence: int, tokens: Sequence[int]) -> None:
-        """Nothing new becomes known here."""
+        """Do nothing: this cache learns no new blocks."""
 
     def free(self, sequence: int) -> None:
         for block in reversed(self.block_table.pop(sequence)):

@@ -252,7 +252,7 @@ def half(model: Half) -> dict[str, Any]:
 
 
 def backward(model: Half, lr: float, seed: int, size: float, idle: str = "") -> float:
-    """The rate, once the model's weights, but one, have gradients drawn anew."""
+    """Draw new gradients for the model's weights, except for `idle`; return the rate."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         grad = size * torch.randn(weight.shape, generator=generator)
