@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -146,9 +147,6 @@ def export(
         typer.Option(help="; ".join(f"{one.name}'s {one.table}" for one in TAKERS)),
     ] = None,
     lab: Annotated[Optional[str], typer.Option(help="only this lab")] = None,
-    shares: Annotated[
-        int, typer.Option(min=1, help="tables of written answers, one for each who grades")
-    ] = 1,
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
@@ -161,16 +159,14 @@ def export(
 
     remarks = []
     with writing(folder):
-        for each in (
-            part
-            for kind in kinds
-            for part in exports.export(folder, kind, only, roster, shares)
+        for part in chain.from_iterable(
+            exports.export(folder, kind, only, roster) for kind in kinds
         ):
-            if isinstance(each, Path):
-                print(each)
+            if isinstance(part, Path):
+                print(part)
             else:
-                remarks.append(each)
-                console.print(clean(each), style="yellow", markup=False, highlight=False)
+                remarks.append(part)
+                console.print(clean(part), style="yellow", markup=False, highlight=False)
     if remarks:
         raise typer.Exit(1)
 

@@ -26,13 +26,11 @@ def export(
     kind: str,
     lab: Lab | None = None,
     roster: Path | None = None,
-    shares: int = 1,
 ) -> Iterator[Path | str]:
     """Yield each file or folder as it is written, then remarks for a person.
 
     kind      "canvas" and the like, "feedback", "answers" or "written"
     roster    the platform's own table of its people, whose ids and rows are kept
-    shares    tables that written answers are spread over
     """
     platforms = takes_grades()
     kinds = [*platforms, FEEDBACK, ANSWERS, WRITTEN]
@@ -58,7 +56,7 @@ def export(
         if kind == ANSWERS:
             yield export_answers(course, results.lab)
         if kind == WRITTEN:
-            yield from export_written(course, results, shares)
+            yield export_written(course, results)
 
 
 def fall_remarks(results: LabResults) -> Iterator[str]:

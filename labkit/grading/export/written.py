@@ -12,7 +12,6 @@ import hashlib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from nbgrader import api
@@ -46,50 +45,29 @@ class GivenPoints:
     comment: str
 
 
-def export_written(course: Course, results: LabResults, shares: int = 1) -> list[Path]:
-    """Write the answers of a lab, spread over `shares` tables. Raises CourseError if an
-    existing table has points that are not in the gradebook."""
-    folder, name = course.root / "export" / "written", results.lab.name
-    old = [*folder.glob(f"{name}*.csv")]
-    refuse_to_overwrite(course, old)
-    every = [row for question in results.lab.questions
-             for row in rows_of(course, results, question)]  # fmt: skip
-    written, places = [], share_places(every, shares)
-    for number, (begin, stop) in enumerate(pairwise(places), 1):
-        end = f"_{number}_of_{shares}" * (shares > 1)
-        written.append(folder / f"{name}{end}.csv")
-        Table(TITLES, every[begin:stop]).write(written[-1])
-    for path in {*old} - {*written}:
-        path.unlink()
-    return written
+def export_written(course: Course, results: LabResults) -> Path:
+    """Write the answers of a lab to a table. Raises CourseError if an existing one has points
+    that are not in the gradebook."""
+    path = course.root / "export" / "written" / f"{results.lab.name}.csv"
+    if path.exists():
+        refuse_to_overwrite(course, path)
+    rows = [row for question in results.lab.questions
+            for row in rows_of(course, results, question)]  # fmt: skip
+    Table(TITLES, rows).write(path)
+    return path
 
 
-def share_places(answers: Sequence[Row], shares: int) -> list[int]:
-    """Return where each share begins, and the end of the last: equal answers have one
-    reader."""
-    places = [number * len(answers) // shares for number in range(shares + 1)]
-    for index, place in enumerate(places):
-        while 0 < place < len(answers) and all(
-            answers[place - 1][title] == answers[place][title]
-            for title in ("question", "answer")
-        ):
-            place += 1
-        places[index] = place
-    return places
-
-
-def refuse_to_overwrite(course: Course, paths: Sequence[Path]) -> None:
+def refuse_to_overwrite(course: Course, path: Path) -> None:
     """CourseError for a table with points that are not in the gradebook, or cannot go there."""
-    for path in paths:
-        try:
-            count = len([*find_new_points(course, [path])])
-        except CourseError as error:
-            raise CourseError(f"{path} would be overwritten: move it away; {error}") from error
-        if count:
-            raise CourseError(
-                f"{path} has points for {count} answers that are not in the gradebook: "
-                f"`tinyllm points {path}` takes them, or move the file away"
-            )
+    try:
+        count = len([*find_new_points(course, [path])])
+    except CourseError as error:
+        raise CourseError(f"{path} would be overwritten: move it away; {error}") from error
+    if count:
+        raise CourseError(
+            f"{path} has points for {count} answers that are not in the gradebook: "
+            f"`tinyllm points {path}` takes them, or move the file away"
+        )
 
 
 def rows_of(course: Course, results: LabResults, question: Question) -> list[Row]:

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from labkit.grading.export import export as exports
-from labkit.grading.export.written import TITLES, share_places
+from labkit.grading.export.written import TITLES
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved, with_texts
 from labkit.grading.tables import Table
 from tests.course.grading.samples import LAB, by_hand, graded, page_of, rows_of
@@ -26,8 +26,8 @@ def course(released_course):
     return released_course
 
 
-def export(course, shares=1):
-    return [*exports.export(course, "written", LAB, shares=shares)]
+def export(course):
+    return [*exports.export(course, "written", LAB)]
 
 
 def fill(path, typed, delimiter=",", encoding="utf-8-sig", **changed):
@@ -143,22 +143,17 @@ def test_points_that_are_older_than_the_answer_are_asked_again(course):
     assert not course.standings(LAB)["ann"].stale and given(course)[0] == 2
 
 
-def test_shares_are_whole_and_two_graders_may_not_disagree(course):
-    paths = export(course, shares=3)
-    assert [path.name for path in paths] == [f"{LAB.name}_{n}_of_3.csv" for n in (1, 2, 3)]
-    learners = [row["learner"] for path in paths for row in rows_of(path)]
-    assert sorted(learners) == sorted(ANSWERS)
-    for path in paths:
-        fill(path, dict.fromkeys(learners, ("1", "")))
-    assert take(course, *paths)[1].startswith("4 answers")
+def test_two_graders_with_a_part_each_may_not_disagree(course):
     (path,) = export(course)
-    assert not paths[0].exists()  # of other shares, and taken
     other = path.with_name("other.csv")
-    other.write_bytes(path.read_bytes())
+    lines = path.read_text("utf-8-sig").splitlines(keepends=True)
+    other.write_text("".join(lines), "utf-8-sig")
     fill(path, {"ann": ("2", "")})
-    fill(other, {"ann": ("0", "")})
+    fill(other, {"ann": ("0", ""), "bob": ("1", "")})
     status, text = take(course, path, other)
     assert status == 2 and "other.csv, 1.a of ann: two tables say different things" in text
+    fill(other, {"ann": ("", "")})
+    assert take(course, path, other)[1].startswith("2 answers")
 
 
 def test_nothing_typed_is_overwritten(course):
@@ -206,10 +201,3 @@ def test_points_typed_while_the_class_is_graded_are_kept(handed_in):
     assert take(handed_in, path)[1].startswith("3 answers")
     grade(handed_in, "--no-sandbox", "--fresh")
     assert given(handed_in, "bob") == (1, "mine", False)
-
-
-def test_equal_answers_have_one_reader():
-    answers = [{"question": question, "answer": answer}
-               for question, answer in ("1x", "1x", "1y", "1y", "1y", "2y")]  # fmt: skip
-    expected = {1: [0, 6], 2: [0, 5, 6], 3: [0, 2, 5, 6], 6: [0, 2, 2, 5, 5, 5, 6]}
-    assert {shares: share_places(answers, shares) for shares in expected} == expected
