@@ -1,8 +1,8 @@
 """The folder of a training run: its state, its log and the model it made.
 
-recipe.json  state.pt        the run goes on from here
+recipe.json  state.pt        to resume the run
 log.csv      loss.png        a line and a point for every save
-model/                       Hugging Face's layout
+model/                       the model in Hugging Face's layout
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +25,24 @@ COLUMNS = (
 
 
 class Run:
-    """One run in its folder. Files are replaced whole: a kill leaves the older ones."""
+    """One run in its folder. Each file is replaced as a whole: a kill leaves the old one."""
 
     def __init__(self, folder: Path, recipe: Recipe):
         self.folder, self.recipe = folder, recipe
         self.log: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """Make the folder, or check that the run in it has this recipe."""
+        """Create the folder, or check that the run in it has this recipe. Errors: TrainError"""
         path = self.folder / "recipe.json"
-        with self.errors_explained():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            inside = sorted(item.name for item in self.folder.iterdir())
-            if inside and path.name not in inside:
-                raise TrainError(
-                    f"{self.folder} holds {', '.join(inside[:3])} and no recipe.json; "
-                    "give another folder with --out"
-                )
-            if "state.pt" not in inside:  # nothing was learned yet
-                write_whole(path, self.recipe.text().encode())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        inside = sorted(item.name for item in self.folder.iterdir())
+        if inside and path.name not in inside:
+            raise TrainError(
+                f"{self.folder} holds {', '.join(inside[:3])} and no recipe.json; "
+                "give another folder with --out"
+            )
+        if "state.pt" not in inside:  # nothing was learned yet
+            write_whole(path, self.recipe.text().encode())
         before, now = vars(Recipe.from_file(path)), vars(self.recipe)
         if changed := [key for key in now if before[key] != now[key]]:
             raise TrainError(
@@ -53,14 +51,11 @@ class Run:
             )
 
     def state(self) -> dict[str, Any] | None:
-        """The last saved state; None at the beginning."""
+        """Return the last saved state, None at the beginning."""
         path = self.folder / "state.pt"
         if not path.exists():
             return None
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds
-            raise TrainError(f"{path} is damaged ({error}); delete it to begin anew") from error
+        state = torch.load(path, map_location="cpu", weights_only=True)
         self.log = state.pop("log")
         return state
 
@@ -68,10 +63,9 @@ class Run:
         """Write the state, then the log and its plot."""
         buffer = io.BytesIO()
         torch.save({**state, "log": self.log}, buffer)
-        with self.errors_explained():
-            write_whole(self.folder / "state.pt", buffer.getbuffer(), sync=True)
-            write_whole(self.folder / "log.csv", self.table().encode())
-            write_whole(self.folder / "loss.png", loss_plot(self.log))
+        write_whole(self.folder / "state.pt", buffer.getbuffer(), sync=True)
+        write_whole(self.folder / "log.csv", self.table().encode())
+        write_whole(self.folder / "loss.png", loss_plot(self.log))
 
     def table(self) -> str:
         text = io.StringIO()
@@ -80,20 +74,9 @@ class Run:
         writer.writerows(self.log)
         return text.getvalue()
 
-    @contextmanager
-    def errors_explained(self):
-        """An OSError becomes a TrainError that says what is safe."""
-        try:
-            yield
-        except OSError as error:
-            raise TrainError(
-                f"{self.folder} was not written: {error.strerror or error}. What was saved "
-                "before is whole; the same command goes on from there"
-            ) from error
-
 
 def loss_plot(log: list[dict[str, Any]]) -> bytes:
-    """The loss of training batches and bits per byte of validation text, as a PNG."""
+    """Plot the loss of training batches and bits per byte of validation text, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.6), layout="constrained")

@@ -1,9 +1,8 @@
-"""Training: the step of lab 08 on stories, and the step of lab 11 with the reader's verdict."""
+"""Training: lab 08's step on stories, and lab 11's with the reader's verdict as reward."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,16 +16,13 @@ from labkit.learner.lessons import rewards
 from labkit.learner.lessons.data import Rows, Validation
 from labkit.learner.lessons.muon import MuonAdamW
 from labkit.model import checkpoint
-from labkit.model.fast import accelerate
 from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
 from training.recipe import TrainError
 from training.run_folder import Run
 
 VALIDATION = 50  # documents
-ROOM = 256  # tokens for a request and a story
-ROWS = 100_000  # of one seed; more steps go on with those of the next
-OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
+ROWS = 100_000  # of one seed; more steps continue with the rows of the next seed
 
 
 class Trainer:
@@ -42,7 +38,6 @@ class Trainer:
         self.run, self.recipe, self.package, self.device = run, run.recipe, package, device
         self.config = self.part("Qwen3Config").from_dict(self.recipe.model)
         self.tokenizer = Tokenizer(next(iter(SHIPPED.values())))
-        self.check_fit()
         library, length = self.tokenizer.library, self.recipe.sequence_length
         self.rows = Rows(library, length, ROWS * self.recipe.seed)
         longest = self.config.max_position_embeddings
@@ -50,7 +45,6 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
             self.model = self.part("Qwen3ForCausalLM")(self.config).to(device).train()
-        accelerate(self.model)
         self.optimizer = MuonAdamW(self.model)
         self.step, self.stopping = 0, False
         if state := run.state():
@@ -69,32 +63,10 @@ class Trainer:
     def part(self, name: str) -> Any:
         return checkpoint.part(self.package, name)
 
-    def check_fit(self) -> None:
-        """Raise TrainError where the numbers of the recipe do not go together."""
-        recipe, longest = self.recipe, self.config.max_position_embeddings
-        known = {field.name for field in dataclasses.fields(self.config)}
-        unknown = recipe.model.keys() - known - self.config.to_dict().keys() - OTHER_FORMS
-        if unknown:
-            raise TrainError(
-                f"the recipe's model has no use for {', '.join(sorted(unknown))}; it may have "
-                f"{', '.join(sorted(known))}"
-            )
-        size = self.tokenizer.library.get_vocab_size()
-        if self.config.vocab_size < size:
-            raise TrainError(
-                f"vocab_size is {self.config.vocab_size}; the course's tokenizer has {size}"
-            )
-        needed = max(recipe.sequence_length, ROOM if recipe.requests else 0)
-        if needed > longest:
-            raise TrainError(
-                f"sequence_length or requests needs {needed} tokens, more than the model's "
-                f"max_position_embeddings {longest}"
-            )
-
     def steps(self) -> Iterator[dict[str, float]]:
-        """Train to the end, one step for every item; saves and measures on the way.
+        """Train to the end and yield the numbers of each step; save and measure on the way.
 
-        Once `stopping` is set, it saves and ends after this step.
+        Once `stopping` is set, save and end after the current step.
         """
         unlogged: list[dict[str, float]] = []
         stop = False
@@ -114,7 +86,7 @@ class Trainer:
             yield seen
 
     def train_step(self) -> dict[str, float]:
-        """Learn from the rows of this step as lab 08 does."""
+        """Train on the rows of this step as lab 08 does."""
         recipe = self.recipe
         input_ids = self.rows.batch(self.step, recipe.batch_size).to(self.device)  # (B, T)
         peak = recipe.learning_rate
@@ -127,7 +99,7 @@ class Trainer:
         return {**seen, "learning_rate": rate}
 
     def reader_step(self) -> float:
-        """Let the model answer requests and learn from the reader's verdict, as lab 11 does."""
+        """Train on answers to requests with the reader's verdict as reward, as lab 11 does."""
         recipe, number = self.recipe, ROWS * self.recipe.seed + self.step
         texts = rewards.requests(recipe.requests, number % (ROWS * 9))
         input_ids, mask = rewards.batch(self.tokenizer, texts)
@@ -141,7 +113,7 @@ class Trainer:
         return report["reward"]
 
     def save(self, unlogged: list[dict[str, float]]) -> None:
-        """Add a line to the log, and write all that is needed to go on, and the model."""
+        """Add a line to the log, and write the model and all that is needed to resume."""
         mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
         tokens, loss = self.recipe.tokens_a_step, self.part("causal_lm_loss")
         line = {
@@ -167,7 +139,7 @@ class Trainer:
             part.load_state_dict(state["model" if part is self.model else "optimizer"])
 
     def export(self) -> None:
-        """Write the model as it is now in Hugging Face's layout, with recipe, log and plot."""
+        """Write the current model in Hugging Face's layout, with recipe, log and plot."""
         folder = self.run.folder / "model"
         model = copy.deepcopy(self.model).to("cpu", torch.bfloat16)
         checkpoint.save(model, self.config, folder, next(iter(SHIPPED.values())))

@@ -45,14 +45,12 @@ LEARNERS = (
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
-# of labkit/: the instructor's rooms, and what serves the reference alone
-LEFT_OUT = ("author", "grading", "site", "model/fast.py")
+LEFT_OUT = ("author", "grading", "site")  # of labkit/: the instructor's rooms
 # in learners/: in the edition
 LEARNERS_FILES = {
     "README.md": "README.md",
     "gitignore": ".gitignore",
     "setup.py": "setup.py",
-    "fast.py": "labkit/model/fast.py",
 }
 COURSE_TOML = "course.toml"
 KNOWN = ".written.json"  # in a course folder
