@@ -42,11 +42,14 @@ ROWS, HIDDEN, WIDE, VOCAB, LOSSES, HEADS, KV_HEADS, TOKENS, HEAD_DIM = (
     if TINY
     else (16384, 4096, 12288, 151936, 4096, 32, 8, 4096, 128)
 )
+# Qwen3-30B-A3B's experts
+PICKING, MODEL, INNER, EXPERTS, PICKED = (9, 10, 7, 5, 2) if TINY else (4096, 2048, 768, 128, 8)
 BLOCKS: dict[str, Any] = (
-    {"swiglu": 16, "loss": 32, "attention": 16, "matvec": (4, 16)}
+    {"swiglu": 16, "loss": 32, "attention": 16, "backward": 16, "matvec": (4, 16), "moe": 16}
     if TINY
-    else {"swiglu": 1024, "loss": 4096, "attention": 64, "matvec": (4, 1024)}
-)
+    else {"swiglu": 1024, "loss": 4096, "attention": 64, "backward": 32, "matvec": (4, 1024),
+          "moe": 64}
+)  # fmt: skip
 TRIED = [(1, 1024), (1, 2048), (2, 1024), (4, 512), (8, 512), (4, 2048)][: 1 if TINY else 6]
 
 
@@ -165,30 +168,76 @@ def loss_case() -> dict[str, Any]:
     }
 
 
+def attention_inputs() -> tuple[torch.Tensor, ...]:
+    shapes = (HEADS, KV_HEADS, KV_HEADS)
+    return tuple(randn(1, heads, TOKENS, HEAD_DIM, seed=n) for n, heads in enumerate(shapes))
+
+
+def plain_attention(query, key, value):
+    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
+    scores = query @ key.mT * HEAD_DIM**-0.5
+    hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool, device=DEVICE).triu(1)
+    return scores.float().masked_fill(hidden, -torch.inf).softmax(-1).to(value.dtype) @ value
+
+
+fused_attention = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+
+
 def attention_case() -> dict[str, Any]:
-    query = randn(1, HEADS, TOKENS, HEAD_DIM)
-    key, value = (randn(1, KV_HEADS, TOKENS, HEAD_DIM, seed=n) for n in (1, 2))
-
-    def plain(query, key, value):
-        key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
-        scores = query @ key.mT * HEAD_DIM**-0.5
-        hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool, device=DEVICE).triu(1)
-        return (
-            scores.float().masked_fill(hidden, -torch.inf).softmax(-1).to(value.dtype) @ value,
-        )
-
-    def fused():
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        return (out,)
-
+    inputs, compiled = attention_inputs(), torch.compile(plain_attention)
     block = BLOCKS["attention"]
     return {
-        "ours": lambda: (kernels.flash_attention(query, key, value, block_size=block),),
-        "torch": lambda: plain(query, key, value),
-        "compiled": partial(torch.compile(plain), query, key, value),
-        "torch's fused": fused,
-        "bytes": 2 * query.nbytes + key.nbytes + value.nbytes,
+        "ours": lambda: (kernels.flash_attention(*inputs, block_size=block),),
+        "torch": lambda: (plain_attention(*inputs),),
+        "compiled": lambda: (compiled(*inputs),),
+        "torch's fused": lambda: (fused_attention(*inputs),),
+        "bytes": inputs[0].nbytes + sum(x.nbytes for x in inputs),
         "flops": 2 * HEADS * TOKENS * TOKENS * HEAD_DIM,
+    }
+
+
+def attention_backward_case() -> dict[str, Any]:
+    """The backward passes alone: forward ran before, and its graph is kept."""
+    inputs, grad = attention_inputs(), randn(1, HEADS, TOKENS, HEAD_DIM, seed=3)
+
+    def backward(attention: Callable) -> Callable[[], tuple[torch.Tensor, ...]]:
+        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+        out = attention(*leaves)
+        return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+    out, block = fused_attention(*inputs), BLOCKS["backward"]
+    return {
+        "ours": lambda: kernels.flash_attention_backward(grad, *inputs, out, block_size=block),
+        "torch": backward(plain_attention),
+        "torch's fused": backward(fused_attention),
+        "bytes": 2 * grad.nbytes + 2 * sum(x.nbytes for x in inputs),
+        "flops": 5 * HEADS * TOKENS * TOKENS * HEAD_DIM,  # five products, of which half is seen
+    }
+
+
+def moe_case() -> dict[str, Any]:
+    x, weight = randn(PICKING, MODEL), randn(EXPERTS, INNER, MODEL, seed=1)
+    experts = randn(PICKING, EXPERTS, seed=2).topk(PICKED).indices  # (N, k)
+
+    def plain():
+        out = x.new_empty(PICKING, PICKED, INNER)
+        for number, matrix in enumerate(weight):
+            token, choice = (experts == number).nonzero(as_tuple=True)
+            out[token, choice] = x[token] @ matrix.mT
+        return (out,)
+
+    def grouped():  # rows stay in the order of the experts
+        expert, order = experts.flatten().sort()
+        numbers = torch.arange(EXPERTS, device=DEVICE)
+        ends = torch.searchsorted(expert, numbers, right=True, out_int32=True)
+        return (F.grouped_mm(x[order // PICKED], weight.mT, offs=ends),)
+
+    return {
+        "ours": lambda: (kernels.moe_linear(x, weight, experts, BLOCKS["moe"]),),
+        "torch": plain,
+        "torch's fused": grouped if hasattr(F, "grouped_mm") and not TINY else None,
+        "bytes": x.nbytes + weight.nbytes + PICKING * PICKED * INNER * x.itemsize,
+        "flops": 2 * PICKING * PICKED * MODEL * INNER,
     }
 
 
@@ -223,6 +272,8 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "causal attention": attention_case,
     "int8 matvec": partial(matvec_case, 8),
     "int4 matvec": partial(matvec_case, 4),
+    "experts": moe_case,
+    "gradients of causal attention": attention_backward_case,
 }
 
 
