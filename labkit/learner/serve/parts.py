@@ -1,4 +1,4 @@
-"""Whose engine runs: the learner's parts of lab 15, the reference in what is empty or wrong."""
+"""The parts of the engine: the learner's of lab 15, or the reference if those fail a trial."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TRIALS = ((0, 9), (5, 12), (0, 9))  # of each prompt: its first token, its lengt
 
 
 def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNamespace:
-    """The parts of an engine, tried on the model before a client meets them.
+    """Return the parts of an engine, tried on the model before a client can use them.
 
-    tell    gets a line that says whose they are
+    tell    called with a line that says whose they are
     """
     reference, lab = _parts("solutions"), find_lab("server")
     if not models.written(lab):
@@ -49,7 +49,7 @@ def _parts(package: str) -> SimpleNamespace:
 
 
 def _trial(parts: Any, model: nn.Module) -> list[Any]:
-    """Answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
+    """Return answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
     blocks for all."""
     engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
     requests = [parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
