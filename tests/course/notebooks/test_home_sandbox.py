@@ -270,15 +270,11 @@ def test_a_call_that_does_not_end_is_stopped_in_a_cell_of_the_course(monkeypatch
     path = f"{FOLDER}/rmsnorm.py"
     exec(compile("def ends(): return sum(range(99))\ndef loops():\n  while True: ends()\n",
                  path, "exec"), found := {})  # fmt: skip
-    watch = home_sandbox.LongCalls(FOLDER)
-    watch.begin()
-    try:
+    with home_sandbox.watched(FOLDER, home_sandbox.LongCalls().look):
         start = time.thread_time()
         while time.thread_time() - start < 1.5:
             found["ends"]()  # each call for itself is short
         with pytest.raises(OutOfTime, match=r"stopped after 0\.6 seconds") as stopped:
             found["loops"]()
-    finally:
-        watch.end()
     assert stopped.value.path == path and stopped.value.line in (1, 3)
     assert capsys.readouterr().out.count("seconds in one call") == 1
