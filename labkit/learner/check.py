@@ -1,5 +1,8 @@
-"""Checks one exercise of the learner's package, and the whole model: what check("1.2") and
-assemble() do."""
+"""Checks of one exercise and of the whole model, for check("1.2") and assemble().
+
+The learner's code runs in this process and not in the sandbox of grading: a check answers in
+half a second, and a debugger works. The price is that only CPU time can be limited.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ ASSEMBLY = said("Assembly  your own parts")
 def check_exercise(
     lab: Lab, exercise: Exercise, hint: str, quiet: bool = False
 ) -> tuple[Report, float]:
-    """The report on an exercise of the learner's package, and its points by visible checks.
+    """Run the visible checks of an exercise; return the report and the points.
 
-    The lab is judged alone: all other labs come from the reference.
+    Only the lab's own module is the learner's: all other labs come from the reference.
 
-    hint    how the learner asks for one, to be shown where something is wrong
-    quiet   without what the learner's code prints
+    hint     the next step of a learner whose code is wrong, such as 'hint("1.2") shows ...'
+    quiet    leave out the output of the learner's code
     """
     with torch_set_to(FRESH):
         sandbox = HomeSandbox(workspace.folder(), quiet)
@@ -67,7 +70,7 @@ def _judged(
 
 
 def needs_rows(lab: Lab) -> list[tuple[str, str]]:
-    """What is missing on this machine, and where the lab's checks do run."""
+    """Rows on the package that this machine lacks, and where the lab's checks do run."""
     look = tr("this lab needs the package {package}, which is not installed", package=lab.needs)
     do = tr(
         "on Linux: pip install '.[{lab}]'; elsewhere read and predict, the other labs do "
@@ -78,7 +81,7 @@ def needs_rows(lab: Lab) -> list[tuple[str, str]]:
 
 
 def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:
-    """Where the learner's code was when its time was up.
+    """Rows on the line at which the learner's code ran out of time.
 
     exercise    the one that is checked
     """
@@ -141,7 +144,7 @@ def _checked(
             result = run_checks(exercise, checks, student, oracle.reference)
         except BrokenCheck as error:
             result = Result(exercise, broken=str(error))
-    for check in result.checks:  # a kernel rounds once, not in Qwen3's steps: no note on that
+    for check in result.checks:  # a kernel rounds once, not step by step as Qwen3 does
         check.rounded_otherwise &= not lab.needs
     found = diagnose(result, oracle, block or "")
     result.bounds = found.bounds
@@ -151,7 +154,7 @@ def _checked(
 
 @cache
 def oracle_of(lab: Lab) -> Oracle:
-    """Kept as long as the process: what a mistake gives is performed once."""
+    """Return the lab's oracle, one per process: it remembers the outcomes of mistakes."""
     return Oracle(lab)
 
 
@@ -161,7 +164,7 @@ def visible_checks(lab: Lab, exercise: Exercise) -> list[Check]:
 
 
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
-    """The report on a module that raises while it is loaded, or that cannot be read.
+    """Return the report on a module that cannot be imported.
 
     exercise    the one that is checked
     """
@@ -194,7 +197,7 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
-    """A note on the first exercise of the lab that this one uses and that fails its check."""
+    """A row on the first exercise that this one uses and that fails its own check."""
     for used in workspace.used_by(lab, exercise):
         quiet = HomeSandbox(workspace.folder(), quiet=True)
         if _judged(lab, used, "", quiet)[0].status is Status.NOT_YET:
@@ -208,7 +211,7 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
 
 
 def next_step(lab: Lab, exercise: Exercise) -> str:
-    """What comes after a passed exercise."""
+    """The next step after a passed exercise"""
     place = [e.id for e in lab.exercises].index(exercise.id)
     rest = [each for each in lab.exercises[place + 1 :] if not each.hunt]
     if exercise.hunt:
@@ -231,9 +234,9 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
 
 
 def assembly_report(check: Callable[[str], str]) -> Report:
-    """Run the learner's whole package and say which part is wrong.
+    """Run the learner's whole model and report the first wrong part.
 
-    check    how to check an exercise: "1.2" -> 'check("1.2")'
+    check    makes the text that checks an exercise: "1.2" -> 'check("1.2")'
     """
     labs = [lab for lab in LABS if any({*PARTS} & {*e.symbols} for e in lab.exercises)]
     empty = [e for lab in labs for e in workspace.unfinished(lab) if {*PARTS} & {*e.symbols}]
@@ -250,7 +253,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         step = tr("every part of this model is yours; now it can load a checkpoint and talk")
         return Report(tr(ASSEMBLY), Status.PASSED, [*verdict.rows, ("next", step)])
     rows, to_fix = verdict.rows, verdict.exercise
-    if to_fix in empty or verdict.passed:  # list all that is missing, and where to begin
+    if to_fix in empty or verdict.passed:  # list everything that is missing
         missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
         rows, to_fix = [row for row in rows if row[0] == "ok"], empty[0]
         rows.append(("look", tr("not written yet: {missing}", missing=missing)))

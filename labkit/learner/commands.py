@@ -1,4 +1,4 @@
-"""A learner's commands: how far am I, is it right, help me."""
+"""A learner's commands: status, check, assemble, hint, solution."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED:
 
 
 def _typed(lab: Lab) -> Collection[str]:
-    """The exercises that the notebook answers, whether their cells were run or not."""
+    """The exercises that the notebook answers, even if their cells were not run"""
     from labkit.learner.project import notebook_file
 
     try:
@@ -100,7 +100,7 @@ def _typed(lab: Lab) -> Collection[str]:
 
 
 def _checked(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
-    """The state of an exercise into which something was written, and its points."""
+    """The status and the points of an exercise that is not empty"""
     from labkit.learner.check import check_exercise  # torch takes seconds to import
 
     task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
@@ -110,7 +110,7 @@ def _checked(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
 
 
 def _in_all(found: Sequence[tuple[Exercise, Status, float]]) -> tuple[str, str]:
-    """Points, and how many passed, of how many."""
+    """Two texts: the points, and the number of exercises that passed"""
     earned, possible = sum(score for *_, score in found), sum(e.points for e, *_ in found)
     passed = sum(status is Status.PASSED for _, status, _ in found)
     return tr("{earned:g} of {possible:g}", earned=earned, possible=possible), tr(

@@ -5,8 +5,11 @@
     compare("Qwen3-0.6B", "Llama-3.2-1B")               side by side, with what can be computed
 
 The rows are those of family.csv, mostly the largest model of each family. A `?` is a field
-that its source does not state (a computed number is then nan); an empty field is a thing that
-the model does not have.
+that its source does not state (computed numbers are then nan); an empty field is something
+that the model does not have.
+
+A csv file and not the configs of the hub: many of these models (GPT-3, PaLM) were never
+published, and a reader can check a row against its paper.
 """
 
 from __future__ import annotations
@@ -55,13 +58,13 @@ class Model:
     layers: int  # of an encoder and of a decoder, where there are two
     width: int  # hidden_size
     heads: int
-    kv_heads: int  # None where the cache holds latents
+    kv_heads: int  # None if the cache holds latents
     head_dim: int  # width / heads by default
-    inner: int  # intermediate_size of a dense feed-forward layer; None where there is none
+    inner: int  # intermediate_size of a dense feed-forward layer, if there is one
     vocab: int
     tied: str  # yes: input and output share one table
     positions: int  # learned ones, if any
-    experts: str  # used of all, + those that are always used
+    experts: str  # "used of all + always used"
     expert_inner: int
     dense_layers: int  # the first ones, without experts
     q_latent: int
@@ -72,7 +75,7 @@ class Model:
 
     @property
     def address(self) -> str:
-        """Where to look it up."""
+        """The address of the source"""
         return self.source if "://" in self.source else f"https://arxiv.org/abs/{self.source}"
 
     @property
@@ -83,26 +86,25 @@ class Model:
 
     @property
     def parameters(self) -> float:
-        """Learned numbers in all matrices and tables; norms and biases add a thousandth.
+        """The number of parameters in all matrices and tables; norms and biases add 0.1 %.
 
-        An activation that is not known counts as ungated; a table, as shared by input and
-        output where the source does not say so.
+        An unknown activation counts as ungated, and an unknown head as tied.
         """
         return self._count(active=False)
 
     @property
     def active_parameters(self) -> float:
-        """Those of `parameters` that work on one token; both tables of the vocabulary count."""
+        """The parameters that work on one token; both tables of the vocabulary count"""
         return self._count(active=True)
 
     @property
     def active_share(self) -> float:
-        """The part of `parameters` that works on one token, from 0 to 1."""
+        """The share of the parameters that works on one token, from 0 to 1"""
         return self.active_parameters / self.parameters
 
     @property
     def kv_bytes(self) -> float:
-        """Bytes that one more token adds to the cache, in bfloat16, until a window is full."""
+        """Bytes that one more token adds to the cache, in bfloat16, until a window is full"""
         if self.kv_latent:
             return 2 * self.layers * (self.kv_latent + self.rope_dim)
         if self.kv_heads == UNKNOWN:
@@ -110,14 +112,14 @@ class Model:
         return 2 * (self.layers - self._state()[0]) * 2 * self.kv_heads * self.head_dim
 
     def _state(self) -> tuple[int, int]:
-        """How many layers carry a state (lab 12), and the numbers in the matrices of each."""
+        """The number of layers with a state (lab 12), and the parameters of each"""
         if not self.state:
             return 0, 0
         layers, keys, values, size = map(int, re.findall(r"\d+", self.state))
         return layers, self.width * (2 * keys * size + 3 * values * size + 2 * values)
 
     def _attention(self) -> int:
-        """Numbers in the matrices of one attention layer."""
+        """The parameters of one attention layer"""
         query = self.heads * self.head_dim
         if self.kv_latent:  # MLA: queries and keys have rope_dim features more
             rotary = self.heads * self.rope_dim
@@ -195,7 +197,7 @@ BESIDE = {  # what `compare` shows: the label, and the value
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, the first with the titles: a table in a notebook, lines elsewhere."""
+    """Rows of text, titles first: rendered as a table in a notebook, as lines elsewhere."""
 
     rows: list[list[str]]
 
@@ -213,7 +215,7 @@ class Table:
 
 
 def _html_cell(text: str) -> str:
-    """The <td> of a text; a model's source becomes a link."""
+    """Return the <td> of a text; a model's source becomes a link."""
     shown = html.escape(text.removeprefix(HUB))
     address = next((m.address for m in MODELS if m.source == text), None)
     return (
@@ -224,14 +226,14 @@ def _html_cell(text: str) -> str:
 
 
 def table(models: Iterable[Model]) -> Table:
-    """A row for each model."""
+    """Return a table with a row for each model."""
     return Table([COLUMNS, *([_text(getattr(m, n)) for n in COLUMNS] for m in models)])
 
 
 def compare(*names: str) -> Table:
-    """Some models side by side: their choices, and what follows from their sizes.
+    """Return models side by side: their choices, and numbers computed from their sizes.
 
-    names   as in MODELS; capitals, spaces and dashes do not matter
+    names    as in MODELS; case, spaces and dashes do not matter
 
     Errors: ValueError for an unknown name, with the nearest ones
     """
@@ -241,7 +243,7 @@ def compare(*names: str) -> Table:
 
 
 def find_model(name: str) -> Model:
-    """The model of this name. Errors: ValueError with the nearest names."""
+    """Find a model by its name. Errors: ValueError with the nearest names"""
     known = {_plain(model.name): model for model in MODELS}
     if _plain(name) in known:
         return known[_plain(name)]

@@ -15,7 +15,7 @@ ENOUGH = 5  # seeds; with three, ranges are apart by chance alone one time in te
 def experiment(
     run: Callable[..., float], values: Iterable[object], seeds: Iterable[int]
 ) -> Report:
-    """Run every value with every seed; the report says what the numbers allow to conclude.
+    """Run every value with every seed and report which conclusions the numbers allow.
 
     run    called with a value and a seed; returns one number
     """
@@ -52,7 +52,7 @@ def _apart(first: list[float], second: list[float]) -> bool:
 
 
 def _compared(a: object, b: object, first: list[float], second: list[float]) -> str:
-    """Two values: their ranges, and seed by seed."""
+    """Compare the results of two values by their ranges and seed by seed."""
     higher, n = sum(y > x for x, y in zip(first, second, strict=True)), len(first)
     if _apart(first, second):
         return tr("{a} and {b}: the ranges are apart; {b} is higher in {higher} of {n} seeds",

@@ -1,4 +1,4 @@
-"""A learner's commands on files: submit, reset, open JupyterLab."""
+"""A learner's commands on files: submit, reset, update, lab."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def of(points: float, possible: float) -> str:
 
 
 def show(handed: Submission) -> None:
-    """What was packed, exercise by exercise, and everything that may cost points."""
+    """Print what is handed in, exercise by exercise, and everything that may cost points."""
     table = Table("", tr("handed in"), tr("taken from"), tr("check"), tr("points at stake"))
     for each in handed.packed:
         e, empty = each.exercise, each.side is None
