@@ -34,7 +34,7 @@ from solutions import kernels  # noqa: E402
 
 DEVICE = "cpu" if TINY else "cuda"
 DTYPE = torch.float32 if TINY else torch.bfloat16
-SECONDS = 170  # after which nothing more is timed
+SECONDS = 170  # of the whole run; then nothing more is timed
 started = time.monotonic()
 # Qwen3-8B's sizes; tiny ones to try the script
 ROWS, HIDDEN, WIDE, VOCAB, LOSSES, HEADS, KV_HEADS, TOKENS, HEAD_DIM = (
@@ -59,7 +59,7 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def milliseconds(function: Callable[[], Any], repeats: int = 20) -> float:
-    """The median of single runs after a warm-up, each with a cache that holds nothing of it."""
+    """Return the median time of single runs after a warm-up, each with a cold cache."""
     if TINY:
         begin = time.perf_counter()
         function()
@@ -80,7 +80,7 @@ def milliseconds(function: Callable[[], Any], repeats: int = 20) -> float:
 
 
 def distance(found: Any, expected: Any) -> float:
-    """The largest distance between tensors, divided by the largest number expected."""
+    """Return the largest difference, divided by the largest expected number."""
     pairs = zip(found, expected, strict=True)
     return max(
         float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp(min=1e-9))
@@ -95,7 +95,7 @@ def with_gradient(function: Callable, *inputs: torch.Tensor) -> tuple[torch.Tens
 
 
 def liger(name: str) -> Any:
-    """A function of liger-kernel: module:name; None if it is not there."""
+    """Return liger-kernel's function module:name, None if there is none."""
     module, _, attribute = name.partition(":")
     with suppress(ImportError, AttributeError):
         return getattr(import_module(f"liger_kernel.ops.{module}"), attribute)
@@ -103,7 +103,7 @@ def liger(name: str) -> Any:
 
 
 # Each: {"ours", "torch", "compiled", "liger"}: functions without arguments that return tensors;
-# bytes: what must be moved once
+# bytes: the least that must be moved
 
 
 def norm_case() -> dict[str, Any]:
@@ -146,7 +146,7 @@ def loss_case() -> dict[str, Any]:
     labels[1] = -100
     work = logits.clone()
 
-    def ours():  # in place: timed, it goes on with what it wrote; the work is the same
+    def ours():  # in place: when timed, it works on its own output, which takes as long
         return kernels.cross_entropy_(work, labels, block_size=BLOCKS["loss"])
 
     def plain(logits):
@@ -197,7 +197,7 @@ def attention_case() -> dict[str, Any]:
 
 
 def attention_backward_case() -> dict[str, Any]:
-    """The backward passes alone: forward ran before, and its graph is kept."""
+    """Only the backward passes: forward runs once, and its graph is kept."""
     inputs, grad = attention_inputs(), randn(1, HEADS, TOKENS, HEAD_DIM, seed=3)
 
     def backward(attention: Callable) -> Callable[[], tuple[torch.Tensor, ...]]:
@@ -211,7 +211,7 @@ def attention_backward_case() -> dict[str, Any]:
         "torch": backward(plain_attention),
         "torch's fused": backward(fused_attention),
         "bytes": 2 * grad.nbytes + 2 * sum(x.nbytes for x in inputs),
-        "flops": 5 * HEADS * TOKENS * TOKENS * HEAD_DIM,  # five products, of which half is seen
+        "flops": 5 * HEADS * TOKENS * TOKENS * HEAD_DIM,  # five products, half of each
     }
 
 
@@ -278,7 +278,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def measured(name: str, case: dict[str, Any]) -> dict[str, Any]:
-    """One row of the table: distance from torch, milliseconds of each, or what it raised."""
+    """Return a row of the table: distance from torch, and milliseconds or the error of each."""
     row: dict[str, Any] = {"kernel": name, "bytes": case["bytes"], "flops": case.get("flops")}
     found = case["ours"]()
     row["distance"] = distance(found, case["torch"]()[: len(found)])
@@ -291,7 +291,7 @@ def measured(name: str, case: dict[str, Any]) -> dict[str, Any]:
             continue
         try:
             row[way] = milliseconds(function)
-        except Exception as error:  # a library of another version: the others still count
+        except Exception as error:  # a library of a different version
             row[way] = f"{type(error).__name__}: {str(error)[:300]}"
         if not TINY:
             torch.cuda.empty_cache()

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class TrainError(ValueError):
-    """Training cannot begin or go on; the message says why and what to do."""
+    """Training cannot start or resume; the message says why and what to do."""
 
 
 @dataclass(frozen=True)

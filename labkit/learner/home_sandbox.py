@@ -67,7 +67,7 @@ class HomeSandbox:
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else KeptOutput()
         self.settings = FRESH
-        self.place: tuple[str, int, int | None] | None = None  # where the time was up
+        self.place: tuple[str, int, int | None] | None = None  # at which the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -147,8 +147,8 @@ def watched(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[No
     """While open, call `look` at each tick of CPU time with the frames of the code in a
     folder, the innermost first.
 
-    Look at the time of this thread: torch's others may spin for nothing. There are no ticks
-    outside the main thread, which gets no signals, and on Windows.
+    Measure the CPU time of this thread only: torch's other threads may spin. There are no ticks
+    on Windows and outside the main thread, which alone gets signals.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or not hasattr(signal, "setitimer"):

@@ -191,8 +191,7 @@ def _plain_generate(
     generator: torch.Generator,
     on_token: Callable[[Tensor], None],
 ) -> Tensor:
-    """Continue one text in the plainest way, which needs nothing of lab 07: no cache, draws by
-    temperature alone.
+    """Continue one text without lab 07: no cache, sampling by temperature only.
 
     Shapes: input_ids (1, T) -> (1, T + new)
     """

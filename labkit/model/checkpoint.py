@@ -159,7 +159,7 @@ def read_config(folder: Path, config_class: Any) -> Any:
     found = values.read_object(path, kinds)
     try:
         return config_class.from_dict(found)
-    except (ValueError, RecursionError) as error:  # a message may quote what is nested deeply
+    except (ValueError, RecursionError) as error:  # quoting a deeply nested value
         raise CheckpointError("{path}: {error}", path=path, error=error) from error
 
 

@@ -1,4 +1,4 @@
-"""The whole of Qwen3 in one figure: where a lab sits, and which shapes flow through it.
+"""Qwen3 in one figure: the place of each lab, and the shapes between the parts.
 
     architecture("gqa")                          the part of lab 03 lit
     architecture(config=PRESETS["Qwen3-0.6B"])   all of it, with this model's numbers
@@ -29,7 +29,7 @@ from labkit.learner.figures.drawing import (
     show_svg,
 )
 
-# module of a lab -> (color, what its part is called, what the lab writes)
+# {module of a lab: (color, name of its part, description of the part)}
 DRAWN = {
     "rmsnorm": (SKY, said("norms"), said("the norms and the residual additions")),
     "rope": (ORANGE, said("positions"), said("the rotation of queries and keys")),
@@ -44,7 +44,7 @@ DRAWN = {
     ),
     "training": ("#000000", said("training"), said("the loss and the step that learns")),
 }
-# a lab that writes no part of the decoder is in the legend alone
+# labs without a part of the decoder are only in the legend
 LEGEND = {"tokenizer": said("tokenizer"), "serving": said("serving"),
           "posttraining": said("post-training"), "hybrid": said("after Qwen3")}  # fmt: skip
 PARTS = {

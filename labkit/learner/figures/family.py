@@ -1,4 +1,4 @@
-"""The wider family: which choices well-known language models made, as rows to explore.
+"""The wider family: the choices of well-known language models as a table.
 
     table(MODELS)                                       all of them, by year
     table(m for m in MODELS if m.attention == "MLA")    some of them
@@ -55,7 +55,7 @@ class Model:
     activation: str
     window: str  # share of the layers that see only the last few tokens
     state: str  # layers with a state; their key heads, value heads, features of each
-    layers: int  # of an encoder and of a decoder, where there are two
+    layers: int  # of the encoder and of the decoder each, if there are two
     width: int  # hidden_size
     heads: int
     kv_heads: int  # None if the cache holds latents
@@ -177,7 +177,7 @@ CHOICES = (
     *(said("activation"), said("attention"), said("window"), said("state"), said("layers")),
     *(said("width"), said("heads"), said("kv_heads")),
 )
-BESIDE = {  # what `compare` shows: the label, and the value
+BESIDE = {  # the rows of `compare`: label, value
     **{name: attrgetter(name) for name in CHOICES},
     "head_dim": attrgetter("head_dim"),
     said("experts"): attrgetter("experts"),

@@ -21,7 +21,7 @@ VALIDATION_BATCH = 16
 class Rows:
     """Sequences of documents; each begins with a whole document and is cut at its length.
 
-    Row i is the same on every machine, so a run can go on from any step.
+    Row i is the same on every machine, so a run can resume at any step.
     """
 
     def __init__(self, tokenizer, sequence_length: int, first: int = 0):

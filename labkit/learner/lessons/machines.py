@@ -69,7 +69,7 @@ def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, 
     away = (layout.expert - 1) / layout.expert
     routed = layers * 2 * away * config.num_experts_per_tok * size * rows / layout.tensor
     routed = routed if layout.expert > 1 else 0.0
-    # Experts that at least one token wants, where every expert is as likely
+    # The share of experts that at least one token picks, if all are equally likely
     wanted = 1 - (1 - config.num_experts_per_tok / config.num_experts) ** texts
     read = BYTES * (wanted * experts / layout.expert + others / layout.tensor)
     read += rows * context * per_token
@@ -110,7 +110,7 @@ def busy(stages: list[list[tuple[str, int]]], backward: int = 2) -> Tensor:
     """
     import torch
 
-    done: dict[tuple[str, int, int], int] = {}  # what, micro-batch, stage: when it is finished
+    done: dict[tuple[str, int, int], int] = {}  # {(direction, micro-batch, stage): end}
     clock, places, rows = [0] * len(stages), [0] * len(stages), [[] for _ in stages]
     while any(place < len(stage) for place, stage in zip(places, stages, strict=True)):
         moved = False

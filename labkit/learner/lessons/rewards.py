@@ -1,6 +1,5 @@
-"""Rewards for stories: requests, the reader's verdict on an answer, and the cost of a lesson.
-
-Lab 11 teaches with these, and `tinyllm train` where a recipe has requests.
+"""Rewards for stories, for lab 11 and for recipes with requests: requests, the reader's verdict
+on an answer, and the loss on true stories, which shows what a reward has cost.
 """
 
 from __future__ import annotations

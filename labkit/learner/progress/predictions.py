@@ -1,4 +1,4 @@
-"""Predictions: a choice that the learner makes before a cell runs, set beside what comes out.
+"""Predictions: the learner's choice before a cell runs, compared with the outcome.
 
 The notebook has predict("1.why", "") before a cell. After the cell, outcome("1.why") or the
 figure of that name shows the outcome; from then on the choice is fixed. The

@@ -148,6 +148,6 @@ class Service:
 
 
 def _check_type(request: Request) -> None:
-    """Refuse what a page elsewhere can send without asking first, which JSON is not."""
+    """Refuse other types than JSON, which a foreign page could send without a preflight."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError(415, "the content type must be application/json")

@@ -25,7 +25,7 @@ def load_service(
 ) -> Any:
     """Load a model, its engine and the interface to them.
 
-    tell              gets lines that say whose code runs
+    tell              called with lines that say whose code runs
     engine_options    of Engine, over those of ENGINE
 
     Errors: ChatError if uvicorn or starlette is missing; CheckpointError

@@ -1,5 +1,8 @@
-"""All of lab 14 on the ranks of a group, each part beside one machine. As a script it is one
-process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT [nccl]."""
+"""All of lab 14 on the ranks of a group, each part compared with one machine.
+
+As a script it is one process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT
+[nccl].
+"""
 
 import copy
 import json
@@ -155,7 +158,7 @@ PARTS = {
 
 
 def everything(group):
-    """{part: how far it is from one machine}"""
+    """{part: largest difference from one machine}"""
     return {name: part(group) for name, part in PARTS.items()}
 
 

@@ -23,7 +23,7 @@ SHIPPED = "The model is stories-dense, which ships with the course."
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A learner's own copy of tinyllm/, which `import tinyllm` finds from here on."""
+    """A learner's own copy of tinyllm/, which `import tinyllm` finds"""
 
     shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
     monkeypatch.setattr(tinyllm, "__path__", [str(tmp_path / "tinyllm")])
@@ -37,7 +37,7 @@ def package(tmp_path, monkeypatch):
 @pytest.fixture
 def run(capsys):
     def execute(until=None):
-        """{cell id: what it printed}; errors are not caught."""
+        """Run the cells; return {cell id: output}. Errors are not caught."""
         namespace, printed = {}, {}
         for cell in NOTEBOOK.cells:
             if cell.cell_type == "code" and not cell.id.startswith(("check-", "finish")):
@@ -105,7 +105,7 @@ def configured(folder, **changes):
 
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-DAMAGES = {  # what is said: what was done to the folder
+DAMAGES = {  # words of the error: the damage
     "model_type is 'llama'": lambda folder: configured(folder, **LLAMA),
     "model-00002-of": lambda folder: next(folder.glob("model-00002*")).unlink(),
     "is damaged or truncated": lambda folder: cut(next(folder.glob("model-00001*"))),

@@ -1,4 +1,4 @@
-"""Checkpoint folders by strangers: each ends in a sentence, soon, and steers no terminal."""
+"""Hostile checkpoint folders: each ends soon, in one sentence, without control characters."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def index(places):
 
 
 def header(dtype, *names):
-    """Weights of no numbers."""
+    """A file of empty tensors"""
     tensor = {"dtype": dtype, "shape": [0], "data_offsets": [0, 0]}
     data = json.dumps(dict.fromkeys(names, tensor)).encode()
     return text(SINGLE, len(data).to_bytes(8, "little") + data)
@@ -119,7 +119,7 @@ GROWN = "{% set x, y = [1], [1] %}" + "{% set x = [x, x] %}{% set y = [y, y] %}"
 DOUBLED_LIST = DOUBLED.replace("'xx'", "[1]").replace("~", "+") + "{% endfor %}"
 LONG = "[" * 400 + "]" * 400
 
-REFUSED = {  # {name: a change of the folder, words of the sentence}
+REFUSED = {  # {name: (a change of the folder, words of the error)}
     "eos a dict": (values(GENERATION, eos_token_id={"a": 1}), "eos_token_id is {'a': 1}; exp"),
     "eos too large": (values(GENERATION, eos_token_id=10**30), "expected a token id or a"),
     "deep settings": (text(GENERATION, DEEP), f"{GENERATION} is nested too deeply"),
@@ -197,7 +197,7 @@ REFUSED = {  # {name: a change of the folder, words of the sentence}
     "escapes in a name": (header("I8", "\x1b[31m"), "\ufffd[31m in {folder}"),
 }  # fmt: skip
 
-TAKEN = {  # what does no harm: the model writes what it would write anyway
+TAKEN = {  # harmless changes: the model writes the same text
     "as it is": lambda folder: None,
     "padding": values(TOKENIZER, padding={
         "strategy": {"Fixed": 10**10}, "direction": "Right", "pad_to_multiple_of": None,
@@ -221,7 +221,7 @@ OF_REFUSED = ("eos a dict", "config a pipe", "many layers", "index empty", "esca
 
 @pytest.fixture(autouse=True)
 def limits():
-    """A folder that is not refused ends its test, and neither the machine nor the night."""
+    """Limits of memory and time, for a folder that is not refused"""
 
     def end(*_):
         raise TimeoutError
@@ -286,7 +286,7 @@ def test_a_folder_that_no_page_shows(name, folder):
 
 
 def test_what_a_model_writes_steers_no_terminal(folder, monkeypatch):
-    """An escape sequence comes in several tokens; joiners are letters."""
+    """An escape sequence may span tokens; joiners are printable."""
     written = "\x1b[31mred\x1b]0;title\x07 \x9b2J\u202eok \u200d\U0001f525\r\n"
     ids = Tokenizer(folder).encode(written)
     assert len(ids) > 15

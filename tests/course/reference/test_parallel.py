@@ -1,4 +1,4 @@
-"""Lab 14 on ranks as threads, on processes, and in a check, beside one machine."""
+"""Lab 14 on threads, on processes and in a check, compared with one machine."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_the_shipped_models_are_loaded_rank_by_rank():
 
 
 def talk(group):
-    """Every way to talk, with what came of it."""
+    """Use every collective; return the results."""
     rank, size = group.rank, group.size
     total, top = torch.tensor([1.0, rank]), torch.tensor([rank])
     group.all_reduce(total)

@@ -52,7 +52,7 @@ def all_blocks_come_back(service):
 
 
 def shaped(properties):
-    """The argument for an object of these fields."""
+    """Return the option that asks for a JSON object of these fields."""
     schema = {"name": "tale", "schema": {"type": "object", "properties": properties}}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
@@ -143,7 +143,7 @@ def test_a_client_that_hangs_up_gives_its_blocks_back(client, service, address):
     body = json.dumps({"model": "tinyllm", "messages": ASKED, "max_tokens": 300}).encode()
     head = (f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: "
             f"application/json\r\nContent-Length: {len(body)}\r\n\r\n")  # fmt: skip
-    with socket.create_connection((host, int(port))) as line:  # waits for all, then leaves
+    with socket.create_connection((host, int(port))) as line:  # then hangs up
         line.sendall(head.encode() + body)
         deadline = time.monotonic() + 10
         while not service.worker.queues and time.monotonic() < deadline:
@@ -234,7 +234,7 @@ def test_an_engine_that_breaks_is_replaced(client, service, monkeypatch):
 
 
 def load(client):
-    """How 24 requests end, of clients that ask, hang up and read slowly, six at a time."""
+    """Send 24 requests, six at a time, some of which hang up; count how they end."""
 
     def visit(number):
         question = f"Tell me a story about {number}."

@@ -1,5 +1,5 @@
-"""The table of the wider family: consistent in itself, with our configs, and with the counts
-that its models' makers published."""
+"""The table of the wider family: consistent in itself, with our configs, and with published
+numbers of parameters."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from labkit.learner.figures.family import COLUMNS, MODELS, Model, compare, find_
 from solutions.config import PRESETS
 from solutions.decoder import count_parameters
 
-# what a survey of 25 models lists, and the four that it sets beside each other
+# the models of a survey
 SURVEYED = """
 GPT-3, PanGu-alpha, OPT-175B, PaLM, BLOOM, MT-NLG, Gopher, Chinchilla, Galactica, LaMDA,
 Jurassic-1, Llama-2-70B, Pythia-12B, Baichuan-2-13B, Qwen1.5-72B, InternLM2-20B, Falcon-180B,
@@ -27,7 +27,7 @@ NOT_STATED = {  # look for a new "?"; delete what has been found
     "MT-NLG": {"norm", "placement", "position", "activation", "tied"},
     "Jurassic-1": {"tied"},
 }
-# whose published counts are not ours: Baichuan's 13 is the size of the generation before, with
+# whose published counts differ from ours: Baichuan's 13 is the size of the older model, with
 # half the vocabulary; the makers of gpt-oss leave the input table out of the active parameters,
 # those of Qwen3-Next both tables
 APART = {"Baichuan-2-13B", "gpt-oss-120b", "Qwen3-Next-80B-A3B"}
@@ -105,7 +105,7 @@ def test_counts_follow_from_a_row():
     rotary = replace(gopher, position="RoPE")
     assert gopher.parameters - rotary.parameters == gopher.layers * gopher.width**2
     assert v3.kv_bytes == 2 * 61 * (512 + 64)
-    dense = replace(v3, dense_layers=4)  # one expert layer less
+    dense = replace(v3, dense_layers=4)  # one layer with experts less
     expert = 3 * v3.width * v3.expert_inner
     lost = 257 * expert + 256 * v3.width - 3 * v3.width * v3.inner
     assert v3.parameters - dense.parameters == lost
