@@ -5,7 +5,7 @@
     compare("Qwen3-0.6B", "Llama-3.2-1B")               side by side, with what can be computed
 
 The rows are those of family.csv, mostly the largest model of each family. A `?` is a field
-that its source does not state (computed numbers are then nan); an empty field is something
+that its source does not state (a computed number is then nan); an empty field is something
 that the model does not have.
 
 A csv file and not the configs of the hub: many of these models (GPT-3, PaLM) were never
@@ -63,11 +63,9 @@ class Model:
     inner: int  # intermediate_size of a dense feed-forward layer, if there is one
     vocab: int
     tied: str  # yes: input and output share one table
-    positions: int  # learned ones, if any
     experts: str  # "used of all + always used"
     expert_inner: int
     dense_layers: int  # the first ones, without experts
-    q_latent: int
     kv_latent: int
     rope_dim: int  # of a key, beside its latent
     extra: str
@@ -85,22 +83,9 @@ class Model:
         return kinds.get(self.kv_heads, "GQA")
 
     @property
-    def parameters(self) -> float:
-        """The number of parameters in all matrices and tables; norms and biases add 0.1 %.
-
-        An unknown activation counts as ungated, and an unknown head as tied.
-        """
-        return self._count(active=False)
-
-    @property
-    def active_parameters(self) -> float:
-        """The parameters that work on one token; both tables of the vocabulary count"""
-        return self._count(active=True)
-
-    @property
     def active_share(self) -> float:
         """The share of the parameters that works on one token, from 0 to 1"""
-        return self.active_parameters / self.parameters
+        return self.active / self.billions
 
     @property
     def kv_bytes(self) -> float:
@@ -109,42 +94,8 @@ class Model:
             return 2 * self.layers * (self.kv_latent + self.rope_dim)
         if self.kv_heads == UNKNOWN:
             return math.nan
-        return 2 * (self.layers - self._state()[0]) * 2 * self.kv_heads * self.head_dim
-
-    def _state(self) -> tuple[int, int]:
-        """The number of layers with a state (lab 12), and the parameters of each"""
-        if not self.state:
-            return 0, 0
-        layers, keys, values, size = map(int, re.findall(r"\d+", self.state))
-        return layers, self.width * (2 * keys * size + 3 * values * size + 2 * values)
-
-    def _attention(self) -> int:
-        """The parameters of one attention layer"""
-        query = self.heads * self.head_dim
-        if self.kv_latent:  # MLA: queries and keys have rope_dim features more
-            rotary = self.heads * self.rope_dim
-            queries = self.q_latent * (self.width + query + rotary)
-            cached = self.width * (self.kv_latent + self.rope_dim)
-            return queries + cached + self.kv_latent * 2 * query + query * self.width
-        distances = self.width * query if self.position == "Transformer-XL" else 0
-        gate = self.width * query if self.state else 0  # GatedAttention
-        return 2 * self.width * (query + self.kv_heads * self.head_dim) + distances + gate
-
-    def _count(self, active: bool) -> float:
-        if UNKNOWN in (self.inner, self.vocab, self.kv_heads):
-            return math.nan
-        matrices = (3 if self.activation.endswith("GLU") else 2) * self.width
-        chosen, routed, shared = (*map(int, re.findall(r"\d+", self.experts)), 0, 0, 0)[:3]
-        dense = self.dense_layers if routed else self.layers
-        busy = shared + (chosen if active else routed)
-        sparse = matrices * busy * (self.expert_inner or 0) + self.width * routed
-        feed_forward = dense * matrices * (self.inner or 0) + (self.layers - dense) * sparse
-        tables = (2 if self.tied == "no" else 1) * self.vocab + (self.positions or 0)
-        if self.category == "encoder-decoder":  # a decoder's layer also attends to the encoder
-            return 3 * self.layers * self._attention() + 2 * feed_forward + tables * self.width
-        stateful, state = self._state()
-        attention = (self.layers - stateful) * self._attention() + stateful * state
-        return attention + feed_forward + tables * self.width
+        stateful = int(self.state.split()[0]) if self.state else 0  # lab 12: no cache
+        return 2 * (self.layers - stateful) * 2 * self.kv_heads * self.head_dim
 
 
 def _load() -> list[Model]:
@@ -188,7 +139,6 @@ BESIDE = {  # the rows of `compare`: label, value
     said("tied"): attrgetter("tied"),
     said("extra"): attrgetter("extra"),
     said("published"): lambda m: _shown(m.billions, 1, "B"),
-    said("parameters"): lambda m: _shown(m.parameters, 1e-9, "B"),
     said("active share"): lambda m: _shown(m.active_share, 100, "%"),
     said("KV a token"): lambda m: _shown(m.kv_bytes, 1 / 1024, "KiB"),
     said("source"): attrgetter("source"),
