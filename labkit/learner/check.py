@@ -47,7 +47,7 @@ def check_exercise(
     """
     with torch_set_to(FRESH):
         sandbox = HomeSandbox(workspace.folder(), quiet)
-        report, score = _judged(lab, exercise, hint, sandbox)
+        report, score = _judge(lab, exercise, hint, sandbox)
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
     report.rows += [("note", sandbox.printed)] if sandbox.printed else []
@@ -56,13 +56,13 @@ def check_exercise(
     return report, score
 
 
-def _judged(
+def _judge(
     lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
 ) -> tuple[Report, float]:
     if not lab.is_checkable:
         return Report(exercise.heading, Status.NOT_CHECKED, needs_rows(lab)), 0.0
     try:
-        return _checked(lab, exercise, hint, sandbox)
+        return _check(lab, exercise, hint, sandbox)
     except OutOfTime as stopped:
         return Report(
             exercise.heading, Status.NOT_CHECKED, stopped_rows(stopped, exercise)
@@ -102,7 +102,7 @@ def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[st
     ]
 
 
-def _checked(
+def _check(
     lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
 ) -> tuple[Report, float]:
     source = workspace.module_source(lab)
@@ -200,7 +200,7 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
     """A row on the first exercise that this one uses and that fails its own check."""
     for used in workspace.used_by(lab, exercise):
         quiet = HomeSandbox(workspace.folder(), quiet=True)
-        if _judged(lab, used, "", quiet)[0].status is Status.NOT_YET:
+        if _judge(lab, used, "", quiet)[0].status is Status.NOT_YET:
             note = tr(
                 "exercise {id}, {title}, which this one uses, does not pass: fix it first",
                 id=used.id,

@@ -58,7 +58,7 @@ class Memory:
         self.grown = psutil.Process().memory_info().rss - self.before
 
 
-def room_for(needed: int) -> None:
+def require_memory(needed: int) -> None:
     """Check that this machine has room for some bytes. Errors: NotReady"""
     free = psutil.virtual_memory().available
     if needed > SPARE * free:

@@ -108,7 +108,7 @@ class HomeSandbox:
                 raise TimeLimit
 
         try:
-            with watched(self.folder, look):
+            with at_ticks(self.folder, look):
                 yield
         finally:
             self.left -= time.thread_time() - start
@@ -143,7 +143,7 @@ class LongCalls:
 
 
 @contextmanager
-def watched(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[None]:
+def at_ticks(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[None]:
     """While open, call `look` at each tick of CPU time with the frames of the code in a
     folder, the innermost first.
 

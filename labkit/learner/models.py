@@ -76,7 +76,7 @@ def your_code(
         )
         return reference()
     try:
-        code = complete(labs) if as_it_is else _tried(labs)
+        code = complete(labs) if as_it_is else _code_that_runs(labs)
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
@@ -105,15 +105,15 @@ def reference() -> SimpleNamespace:
     return _namespace(importlib.import_module("solutions"), tr("the course's"))
 
 
-def _tried(labs: Sequence[Lab]) -> SimpleNamespace:
+def _code_that_runs(labs: Sequence[Lab]) -> SimpleNamespace:
     """Return the learner's package, completed, after a trial run.
 
     Errors: NotReady if its logits are not the reference's; any error of the learner's code
     """
     code = complete(labs)
     writes = MODEL_LABS[-1] in labs
-    logits = _trial(code, writes)
-    pairs = zip(logits, _trial(reference(), writes), strict=True)
+    logits = _trial_logits(code, writes)
+    pairs = zip(logits, _trial_logits(reference(), writes), strict=True)
     gap = max(float((a - b).abs().max()) for a, b in pairs)
     if not gap < CLOSE:  # nan is not
         off = said("it runs and is wrong: logits are up to {gap:.2g} away from the reference's")
@@ -137,7 +137,7 @@ def _namespace(package: Any, author: str) -> SimpleNamespace:
 
 
 @torch.no_grad()
-def _trial(code: SimpleNamespace, writes: bool) -> list[Tensor]:
+def _trial_logits(code: SimpleNamespace, writes: bool) -> list[Tensor]:
     """Return logits of the shipped models for a text, and for one generated with a cache."""
     found = []
     for folder in hub.SHIPPED.values():

@@ -22,7 +22,7 @@ from labkit.course.sealed import NotReady
 from labkit.course.statements import statements
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTime, watched
+from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTime, at_ticks
 from labkit.model.chat.stream import ChatError
 from labkit.model.values import CheckpointError
 
@@ -54,7 +54,7 @@ class Session:
         self.long_calls.close()
         self._stand_in(info.raw_cell or "")
         if self._is_given(info.raw_cell or ""):
-            self.long_calls.enter_context(watched(workspace.folder(), LongCalls().look))
+            self.long_calls.enter_context(at_ticks(workspace.folder(), LongCalls().look))
 
     def _stand_in(self, source: str) -> None:
         """Import the modules of `tinyllm` that a cell imports, with the reference in unfinished

@@ -24,7 +24,7 @@ from labkit.model import values, weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save
 from labkit.model.values import CheckpointError
-from labkit.model.weights import EMBEDDING, HEAD, TensorHeader, listed
+from labkit.model.weights import EMBEDDING, HEAD, TensorHeader, list_names
 from labkit.sandbox.inside.torch_private import parameters_without_memory
 
 __all__ = ["CheckpointError", "load", "part", "resolve", "save"]
@@ -128,7 +128,7 @@ def check_fit(
             if name in stored and stored[name].shape != shape
         ],
     }
-    lines = [f"  {what}: {listed(names)}" for what, names in complaints.items() if names]
+    lines = [f"  {what}: {list_names(names)}" for what, names in complaints.items() if names]
     if lines:
         head = tr("{folder} does not fit the model built from its config.json", folder=folder)
         text = "\n".join([head, *lines])

@@ -6,8 +6,6 @@ D head_dim, I intermediate, V vocab_size, L layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from unittest import mock
 
 import torch
@@ -50,15 +48,7 @@ def shapes(model: nn.Module, input_ids: Tensor) -> list[tuple[str, str, tuple[in
 
 @torch.no_grad()
 def attention_weights(model: nn.Module, input_ids: Tensor) -> Tensor:
-    """Return the attention weights: (B, T) -> (L, B, H, T, T), every row sums to 1."""
-    with attention_recorded(model) as weights:
-        model(input_ids)
-    return torch.stack(weights)
-
-
-@contextmanager
-def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Yield a list to which each attention layer that runs appends its weights (B, H, T, S).
+    """Return the attention weights: (B, T) -> (L, B, H, T, T), every row sums to 1.
 
     Attention returns a weighted sum of values. With an identity matrix as values it returns the
     weights, without knowing how a learner wrote it; the price is to compute it twice.
@@ -74,4 +64,5 @@ def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
         return plain(query, key, value, *rest, **settings)
 
     with mock.patch.dict(names, scaled_dot_product_attention=recording):
-        yield weights
+        model(input_ids)
+    return torch.stack(weights)

@@ -90,7 +90,7 @@ def read(stored: Mapping[str, TensorHeader]) -> Iterator[tuple[str, Tensor]]:
                 yield name, file.get_tensor(name)
 
 
-def listed(names: Iterable[str], at_most: int = 3) -> str:
+def list_names(names: Iterable[str], at_most: int = 3) -> str:
     """List names in a message: the first few, and the number of the others."""
     names = sorted(names)
     more = len(names) - at_most
@@ -166,6 +166,6 @@ def _sharded(folder: Path) -> dict[str, TensorHeader]:
         found |= _header(folder / shard)
     if lost := places.keys() - found.keys():
         raise CheckpointError(
-            "no shard holds {names}, which {path} lists", names=listed(lost), path=path
+            "no shard holds {names}, which {path} lists", names=list_names(lost), path=path
         )
     return found

@@ -27,8 +27,8 @@ def experiment(
         results[getattr(value, "__name__", value)] = numbers
         print(f"{[*results][-1]!s:>16} ", *(f"{number:9.4g}" for number in numbers))
     pairs = [(a, b, results[a], results[b]) for a, b in pairwise(results)]
-    rows = [("look", _compared(*pair)) for pair in pairs]
-    if any(_apart(first, second) for _, _, first, second in pairs):
+    rows = [("look", _compare(*pair)) for pair in pairs]
+    if any(_are_apart(first, second) for _, _, first, second in pairs):
         share = 2 / comb(2 * len(seeds), len(seeds))
         rows += [
             ("why", tr("if the value changed nothing, two ranges of {n} seeds would be apart "
@@ -47,14 +47,14 @@ def experiment(
     return Report(tr("Your experiment"), Status.HELP, rows, verdict)
 
 
-def _apart(first: list[float], second: list[float]) -> bool:
+def _are_apart(first: list[float], second: list[float]) -> bool:
     return max(first) < min(second) or max(second) < min(first)
 
 
-def _compared(a: object, b: object, first: list[float], second: list[float]) -> str:
+def _compare(a: object, b: object, first: list[float], second: list[float]) -> str:
     """Compare the results of two values by their ranges and seed by seed."""
     higher, n = sum(y > x for x, y in zip(first, second, strict=True)), len(first)
-    if _apart(first, second):
+    if _are_apart(first, second):
         return tr("{a} and {b}: the ranges are apart; {b} is higher in {higher} of {n} seeds",
                   a=a, b=b, higher=higher, n=n)  # fmt: skip
     return tr("{a} and {b}: the ranges overlap; {b} is higher in {higher} of {n} seeds",

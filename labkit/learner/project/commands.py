@@ -50,7 +50,7 @@ WRITTEN = {
 }
 
 
-def of(points: float, possible: float) -> str:
+def share(points: float, possible: float) -> str:
     return tr("{earned} of {possible}", earned=points, possible=possible)
 
 
@@ -60,12 +60,12 @@ def show(handed: Submission) -> None:
     for each in handed.packed:
         e, empty = each.exercise, each.side is None
         state = tr("empty") if empty else tr(each.report.status.value)
-        stake = of(each.at_stake, e.points) if each.at_stake else ""
+        stake = share(each.at_stake, e.points) if each.at_stake else ""
         table.add_row(e.id, e.title, tr(each.side.value) if each.side else "", state, stake)
     lab = find_lab(handed.path.stem)
     for question in lab.questions:
         state = tr(WRITTEN[handed.written[question.id]])
-        stake = "" if handed.written[question.id] else of(question.points, question.points)
+        stake = "" if handed.written[question.id] else share(question.points, question.points)
         table.add_row(question.id, tr("written question"), tr("notebook"), state, stake)
     console.print(table)
     lines = []

@@ -84,7 +84,7 @@ def update_project() -> list[str]:
         changes: list[Change] = []
         for name in sorted(name for name in files if name.startswith(folder)):
             try:
-                after, done = _updated(name, *files[name])
+                after, done = _update_file(name, *files[name])
             except NotebookError as error:
                 lines.append(tr("left as it is: {error}", error=error))
                 continue
@@ -97,7 +97,7 @@ def update_project() -> list[str]:
     return lines
 
 
-def _updated(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
+def _update_file(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
     """Return the new text of a file, and lines that say what was done to it."""
     before, edited = read_text(project() / LAID_OUT / name), read_text(project() / name)
     after, lines = now, []
@@ -106,15 +106,15 @@ def _updated(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
     elif before == now or edited == now:
         after = edited
     else:
-        after, both = _merged(name, lab, before, edited, now)
+        after, both = _merge(name, lab, before, edited, now)
         lines += [tr("brought up to date: {name}", name=name), *both]
     if lab and name.endswith(".ipynb"):
-        after, filled = _filled(lab, after)
+        after, filled = _fill_blanks(lab, after)
         lines += [f"{name}: {line}" for line in filled]
     return after, lines
 
 
-def _merged(
+def _merge(
     name: str, lab: Lab | None, before: str | None, edited: str, now: str
 ) -> tuple[str, list[str]]:
     """Return the new text with the learner's changes, and lines on conflicts."""
@@ -136,7 +136,7 @@ def _merged(
     return nbformat.writes(merged) + "\n", lines * bool(both)
 
 
-def _filled(lab: Lab, text: str) -> tuple[str, list[str]]:
+def _fill_blanks(lab: Lab, text: str) -> tuple[str, list[str]]:
     """Return a notebook with the package's answers in its blank cells, and a line on them."""
     if not lab.exercises or not notebook_file.saved_answers(lab):
         return text, []
@@ -164,7 +164,7 @@ def take_edition(source: Path) -> int:
     require_edition()
     with edition_in(source) as edition:
         new = {path.relative_to(edition) for path in edition.rglob("*") if path.is_file()}
-        new = {path for path in new if path.parts[0] != ".git" and not is_learners(path)}
+        new = {path for path in new if path.parts[0] != ".git" and not learner_edits(path)}
         dependencies = (edition / "pyproject.toml").read_bytes()
         is_changed = dependencies != (ROOT / "pyproject.toml").read_bytes()
         for path in sorted(new):
@@ -181,7 +181,7 @@ def take_edition(source: Path) -> int:
     return subprocess.call([sys.executable, "-m", "labkit", "update"], cwd=ROOT)
 
 
-def is_learners(path: Path) -> bool:
+def learner_edits(path: Path) -> bool:
     """Whether a learner edits this file, so that an edition never writes it"""
     top = path.parts[0]
     return top in ("notebooks", LAID_OUT, "backups", "submissions", "build") or (

@@ -270,7 +270,7 @@ def test_a_call_that_does_not_end_is_stopped_in_a_cell_of_the_course(monkeypatch
     path = f"{FOLDER}/rmsnorm.py"
     exec(compile("def ends(): return sum(range(99))\ndef loops():\n  while True: ends()\n",
                  path, "exec"), found := {})  # fmt: skip
-    with home_sandbox.watched(FOLDER, home_sandbox.LongCalls().look):
+    with home_sandbox.at_ticks(FOLDER, home_sandbox.LongCalls().look):
         start = time.thread_time()
         while time.thread_time() - start < 1.5:
             found["ends"]()  # each call for itself is short

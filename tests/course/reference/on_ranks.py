@@ -1,12 +1,10 @@
 """All of lab 14 on the ranks of a group, each part compared with one machine.
 
-As a script it is one process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT
-[nccl].
+As a script it is one process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT.
 """
 
 import copy
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -165,10 +163,7 @@ def everything(group):
 if __name__ == "__main__":
     import torch.distributed as dist
 
-    backend = sys.argv[2] if len(sys.argv) > 2 else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(backend)
+    dist.init_process_group("gloo")
     group = DistributedGroup()
     offers: list = [None] * group.size
     dist.all_gather_object(offers, (everything(group), group.bytes_sent))
