@@ -54,20 +54,20 @@ def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
 
 def your_code(
     labs: Sequence[Lab] = MODEL_LABS,
-    tell: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
     as_it_is: bool = False,
 ) -> SimpleNamespace:
     """Return the parts of a model: the learner's, with the reference in unfinished exercises.
 
     If that model raises an error or its logits are wrong, return the reference's parts.
 
-    tell        called with lines that say who wrote which part
+    report      called with lines that say who wrote which part
     as_it_is    return the learner's model even if it is wrong
     """
     written_by, _ = author(labs)
     if written_by is Author.COURSE:
         first, last = labs[0].number, labs[-1].number
-        tell(
+        report(
             tr(
                 "The course's own code stands in for all of yours, labs {first} to {last}.",
                 first=first,
@@ -80,18 +80,18 @@ def your_code(
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
-        tell(
+        report(
             tr(
                 "Your model cannot talk yet: {problem}. `tinyllm assemble` shows which part.",
                 problem=problem,
             )
         )
-        tell(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
+        report(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
         return reference()
     mixed = tr(
         "{labs}. What stands in is the course's own.", labs=workspace.describe_authors(labs)
     )
-    tell(mixed if written_by is Author.MIXED else tr("Every part of this model is yours."))
+    report(mixed if written_by is Author.MIXED else tr("Every part of this model is yours."))
     return code
 
 

@@ -54,7 +54,7 @@ def learner_code() -> SimpleNamespace:
 
 def train(
     code: SimpleNamespace, group: Any, by: str, steps: int, tokenizer: Tokenizer,
-    tell: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
 ) -> list[float]:  # fmt: skip
     """Train, and return the losses, which are equal on all ranks."""
     rows = Rows(tokenizer.library, LENGTH)
@@ -69,7 +69,7 @@ def train(
     for number in range(steps):
         losses.append(step(rows.batch(number, TEXTS).to(next(model.parameters()).device)))
         if group.rank == 0 and (number % 10 == 0 or number == steps - 1):
-            tell(f"step {number:3}  loss {losses[-1]:.4f}")
+            report(f"step {number:3}  loss {losses[-1]:.4f}")
     return losses
 
 
@@ -164,7 +164,7 @@ def run_processes(size: int, by: str = "data", steps: int = 20) -> list[float]:
     """
     if size == 1:
         code, tokenizer = learner_code(), Tokenizer(SHIPPED["stories-dense"])
-        quiet = partial(train, code, by=by, steps=steps, tokenizer=tokenizer, tell=str)
+        quiet = partial(train, code, by=by, steps=steps, tokenizer=tokenizer, report=str)
         return code.ranks.World(1, seconds=3600).run(quiet)[0]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "losses.json"

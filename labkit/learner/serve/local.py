@@ -21,11 +21,11 @@ ENGINE = {"num_blocks": 512, "block_size": 16, "budget": 128, "max_running": 16}
 
 
 def load_service(
-    name: str | None = None, device: str = "cpu", tell: Any = print, **engine_options: Any
+    name: str | None = None, device: str = "cpu", report: Any = print, **engine_options: Any
 ) -> Any:
     """Load a model, its engine and the interface to them.
 
-    tell              called with lines that say whose code runs
+    report            called with lines that say whose code runs
     engine_options    of Engine, over those of ENGINE
 
     Errors: ChatError if uvicorn or starlette is missing; CheckpointError
@@ -50,9 +50,9 @@ def load_service(
     from labkit.model.tokenizer import Tokenizer
 
     folder = checkpoint.existing(resolve(name))
-    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, tell=tell)
+    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, report=report)
     model = checkpoint.load(folder, code, torch.float32, torch.device(device))
-    parts = engine_parts(model, tell)
+    parts = engine_parts(model, report)
 
     def make_engine() -> Any:
         stops = sorted(tokenizer.stop_ids)

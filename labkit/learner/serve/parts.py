@@ -17,14 +17,14 @@ from labkit.sandbox.inside.importer import PACKAGE, imported
 TRIALS = ((0, 9), (5, 12), (0, 9))  # of each prompt: its first token, its length
 
 
-def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNamespace:
+def engine_parts(model: nn.Module, report: Callable[[str], object]) -> SimpleNamespace:
     """Return the parts of an engine, tried on the model before a client can use them.
 
-    tell    called with a line that says whose they are
+    report    called with a line that says whose they are
     """
     reference, lab = _parts("solutions"), find_lab("server")
     if not models.written(lab):
-        tell(tr("The course's engine runs: lab 15 is empty."))
+        report(tr("The course's engine runs: lab 15 is empty."))
         return reference
     package = workspace.learner_modules() | workspace.reference_modules()
     try:
@@ -36,10 +36,11 @@ def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNames
     except Exception as error:  # a learner's code may fail in any way
         problem = models.error_text(error)
     if problem:
-        tell(tr("Your engine cannot run yet: {problem}.", problem=problem))
-        tell(tr("The course's engine runs instead; `tinyllm check 15.1` shows what is wrong."))
+        report(tr("Your engine cannot run yet: {problem}.", problem=problem))
+        runs = tr("The course's engine runs instead; `tinyllm check 15.1` shows what is wrong.")
+        report(runs)
         return reference
-    tell(tr("Engine: {labs}.", labs=workspace.describe_authors([lab])))
+    report(tr("Engine: {labs}.", labs=workspace.describe_authors([lab])))
     return parts
 
 

@@ -116,7 +116,7 @@ class ModelOptions:
         from labkit.model.tokenizer import Tokenizer
 
         if self.package == LEARNERS_PACKAGE:
-            code = your_code(tell=note, as_it_is=self.as_it_is)
+            code = your_code(report=note, as_it_is=self.as_it_is)
         else:
             code = named_package(self.package)
         place = usable_device(self.device)

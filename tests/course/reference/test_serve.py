@@ -22,7 +22,7 @@ BLOCKS = 96
 @pytest.fixture(scope="module")
 def service():
     options = {"num_blocks": BLOCKS, "budget": 64, "max_running": 4, "drafts": 2}
-    return local.load_service(tell=str, **options)
+    return local.load_service(report=str, **options)
 
 
 @pytest.fixture(scope="module")
