@@ -74,8 +74,9 @@ def decoder() -> tuple[Any, str]:
     try:
         return _check_training(code), " ".join(notes)
     except Exception as error:  # a learner's code may fail in any way
-        notes.append(f"It does not train: {error_text(error)}.")
-    return _check_training(reference()), " ".join([*notes, "The course's own trains instead."])
+        notes.append(tr("It does not train: {error}.", error=error_text(error)))
+    notes.append(tr("The course's own model trains instead."))
+    return _check_training(reference()), " ".join(notes)
 
 
 @torch.enable_grad()
