@@ -23,7 +23,6 @@ LITTLE_WORLD = {  # the lists by their titles in the card
 
 
 def write_card(folder: Path, package: ModuleType) -> None:
-    """Write README.md from the files beside it."""
     write_whole(folder / "README.md", card(folder, package).encode())
 
 

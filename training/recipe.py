@@ -66,5 +66,4 @@ class Recipe:
         return self.batch_size * self.sequence_length
 
     def text(self) -> str:
-        """Return the text of recipe.json."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"

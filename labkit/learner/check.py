@@ -211,7 +211,6 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
 
 
 def next_step(lab: Lab, exercise: Exercise) -> str:
-    """The next step after a passed exercise"""
     place = [e.id for e in lab.exercises].index(exercise.id)
     rest = [each for each in lab.exercises[place + 1 :] if not each.hunt]
     if exercise.hunt:

@@ -100,7 +100,6 @@ def _typed_exercises(lab: Lab) -> Collection[str]:
 
 
 def _check(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
-    """The status and the points of an exercise that is not empty"""
     from labkit.learner.check import check_exercise  # torch takes seconds to import
 
     task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)

@@ -39,8 +39,6 @@ def describe_stop(stopped: OutOfTime) -> str:
 
 
 class Session:
-    """One open notebook and its lab."""
-
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
         self.unsaved: dict[str, str] = {}  # {exercise whose last run was not saved: why}

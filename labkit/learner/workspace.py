@@ -193,7 +193,6 @@ def skeletons() -> dict[str, str]:
 
 @cache
 def stub_hash(exercise_id: str) -> str | None:
-    """The fingerprint of an exercise's stub"""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
 

@@ -97,7 +97,6 @@ def words() -> list[str]:
 
 
 def draw(lit: str | None = None, config: Any = None) -> str:
-    """Return the figure of `architecture` as SVG."""
     if lit not in (None, "all", *PARTS):
         raise ValueError(f"there is no part {lit!r}; the parts are {', '.join(PARTS)}, all")
     lab = None if lit == "all" else lit

@@ -73,7 +73,6 @@ class Model:
 
     @property
     def address(self) -> str:
-        """The address of the source"""
         return self.source if "://" in self.source else f"https://arxiv.org/abs/{self.source}"
 
     @property
@@ -176,7 +175,6 @@ def _html_cell(text: str) -> str:
 
 
 def table(models: Iterable[Model]) -> Table:
-    """Return a table with a row for each model."""
     return Table([COLUMNS, *([_text(getattr(m, n)) for n in COLUMNS] for m in models)])
 
 

@@ -63,7 +63,6 @@ def families() -> list[str]:
 
 
 def translate(figure: Figure) -> None:
-    """Translate every label of a figure."""
     if language() == ENGLISH:
         return
     for axes in figure.findobj(Axes):

@@ -61,7 +61,6 @@ def answers(
     seed: int = 0,
     most: int = MOST,
 ) -> list[str]:
-    """Return the model's answers to these messages."""
     found: list[str] = []
     generator = torch.Generator().manual_seed(seed)
     for first in range(0, len(texts), 50):

@@ -84,7 +84,6 @@ def outcome(name: str, shown: object = None) -> Report | None:
 
 
 def show_now(thing: object) -> None:
-    """Display an object, as the last line of a cell does."""
     from IPython.display import display
 
     display(thing)

@@ -157,5 +157,4 @@ class Answer:
 
 
 def event(content: Any) -> str:
-    """Return a server-sent event."""
     return f"data: {json.dumps(content)}\n\n"
