@@ -193,6 +193,7 @@ def skeletons() -> dict[str, str]:
 
 @cache
 def stub_hash(exercise_id: str) -> str | None:
+    """Return the fingerprint of an exercise's stub, None if there is no such exercise."""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
 

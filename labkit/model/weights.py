@@ -80,7 +80,7 @@ def common_dtype(stored: Mapping[str, TensorHeader]) -> torch.dtype:
 
 
 def read(stored: Mapping[str, TensorHeader]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors, mapped from disk: they take memory when they are touched."""
+    """Yield (name, tensor), mapped from disk: tensors take memory when they are touched."""
     by_file = defaultdict(list)
     for name, tensor in stored.items():
         by_file[tensor.path].append(name)

@@ -75,6 +75,7 @@ def architecture(lit: str | None = None, config: Any = None) -> None:
 
 
 def alt_text(lit: str | None = None) -> str:
+    """Describe the figure for readers who cannot see it."""
     whole = tr(
         "Qwen3 from token ids to logits: embeddings, a stack of equal layers, a final norm and "
         "lm_head; the sampled token joins the text, or the loss trains the model. One layer is "
@@ -97,6 +98,7 @@ def words() -> list[str]:
 
 
 def draw(lit: str | None = None, config: Any = None) -> str:
+    """Return the figure as SVG, see `architecture` for arguments and errors."""
     if lit not in (None, "all", *PARTS):
         raise ValueError(f"there is no part {lit!r}; the parts are {', '.join(PARTS)}, all")
     lab = None if lit == "all" else lit
