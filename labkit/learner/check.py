@@ -108,37 +108,48 @@ def _check(
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block) and not (exercise.hunt and block):
-        where = workspace.short_path(workspace.module_path(lab))
-        look = tr("{where} has no code for this exercise yet", where=where)
-        do = tr(
-            "write the exercise's cell and run it, then check again; stuck? {hint}", hint=hint
-        )
-        if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
-            look = tr(
-                "{where} defines {title}, but nothing marks it as this exercise",
-                where=where,
-                title=exercise.title,
-            )
-            do = tr(
-                'put "{exercise}" on the line before it', exercise=cells.directive(exercise)
-            )
-        return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
-    mentioned = banned.found_in(strip_unused(block, exercise.symbols), lab.not_allowed)
-    if mentioned:
+        return _not_started(lab, exercise, block, hint), 0.0
+    if mentioned := banned.found_in(strip_unused(block, exercise.symbols), lab.not_allowed):
         line = cells.line_in_cell(block, mentioned[1])
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
         look = where + tr(": ") + banned.message(mentioned[0], tr)
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle, ask = oracle_of(lab), sandbox.limited(package_in(workspace.folder()))
+    result = _run_visible_checks(lab, exercise, source, sandbox)
+    if isinstance(result, Failure):
+        return _does_not_load(result, lab, exercise), 0.0
+    found = diagnose(result, oracle_of(lab), block or "")
+    result.bounds = found.bounds
+    step = next_step(lab, exercise) if result.passed else hint
+    return learner_report(result, found, step), result.score
+
+
+def _not_started(lab: Lab, exercise: Exercise, block: str | None, hint: str) -> Report:
+    names = {"where": workspace.short_path(workspace.module_path(lab)), "title": exercise.title}
+    defined = cells.defined_names(workspace.module_source(lab))
+    if block is None and set(exercise.symbols) & set(defined):
+        look = tr("{where} defines {title}, but nothing marks it as this exercise", **names)
+        line = cells.directive(exercise)
+        do = tr('put "{exercise}" on the line before it', exercise=line)
+    else:
+        look = tr("{where} has no code for this exercise yet", where=names["where"])
+        do = tr("write the exercise's cell and run it, then check again; stuck? {hint}",
+                hint=hint)  # fmt: skip
+    return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)])
+
+
+def _run_visible_checks(
+    lab: Lab, exercise: Exercise, source: str, sandbox: HomeSandbox
+) -> Result | Failure:
+    """Run the checks on the learner's module; return its Failure if it does not load."""
+    oracle, folder = oracle_of(lab), workspace.folder()
+    ask = sandbox.limited(package_in(folder))
 
     def student(call: Call) -> Outcome:
         return localize(ask(lab.module, call), source, exercise.id)
 
-    package, not_allowed = workspace.judged_package(lab), lab.not_allowed
-    with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
-        failure = ask(lab.module, Call("__name__")).failure  # loads the module, and no more
-        if failure:
-            return _does_not_load(failure, lab, exercise), 0.0
+    with imported(workspace.judged_package(lab), folder), banned.out_of_reach(lab.not_allowed):
+        if failure := ask(lab.module, Call("__name__")).failure:  # it only loads the module
+            return failure
         try:
             checks = visible_checks(lab, exercise)
             result = run_checks(exercise, checks, student, oracle.reference)
@@ -146,10 +157,7 @@ def _check(
             result = Result(exercise, broken=str(error))
     for check in result.checks:  # a kernel rounds once, not step by step as Qwen3 does
         check.rounded_otherwise &= not lab.needs
-    found = diagnose(result, oracle, block or "")
-    result.bounds = found.bounds
-    step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, found, step), result.score
+    return result
 
 
 @cache
