@@ -1,4 +1,8 @@
-"""Resolving the MODEL of a command: a folder, a checkpoint of the course, or the hub."""
+"""Resolving the MODEL of a command: a folder, a checkpoint of the course, or the hub.
+
+The hub's cache is also read by hand: huggingface_hub is an extra, and a model that was fetched
+once has to load without it.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def save(
 ) -> None:
     """Write config.json, model.safetensors and the files of a tokenizer to a folder.
 
-    Each file is replaced as a whole, so a crash leaves the old one; other files stay.
+    Each file is replaced as a whole, so a crash leaves the old one; other files stay. The price
+    is that the weights are in memory twice.
 
     tokenizer_folder    copy the tokenizer from here, None: write none
 

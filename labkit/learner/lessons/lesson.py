@@ -139,7 +139,7 @@ def tell(
     temperature: float = 0.7,
     seed: int = 0,
 ) -> list[str]:
-    """Sample `count` answers of the model to a request."""
+    """Sample `count` answers to a request, without a cache: lab 07 may be unfinished."""
     ids = tokenizer.encode(prompt(request), add_special_tokens=False).ids
     start, end = len(ids), tokenizer.token_to_id(END_OF_TURN)
     rows = torch.tensor([ids] * count)

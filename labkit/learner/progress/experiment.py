@@ -1,4 +1,8 @@
-"""An experiment that the learner designs: one thing varies, several seeds, a conclusion."""
+"""An experiment that the learner designs: one thing varies, several seeds, a conclusion.
+
+Ranges are compared, without a test of significance: a learner can check a range by eye, and
+five numbers are too few to check its assumptions.
+"""
 
 from __future__ import annotations
 
