@@ -1,8 +1,8 @@
 """Translates the labels of a figure when it is rendered.
 
-The code that draws is in English in every edition. A message may have placeholders, "layer {0}"; the text in a
-placeholder is translated, too, if it is a message. The price
-is to recognize a composed label by patterns.
+The code that draws is in English in every edition. A message may have placeholders,
+"layer {0}"; the text in a placeholder is translated, too, if it is a message. The price is to
+recognize a composed label by patterns.
 
 It needs matplotlib, so nothing that `import labkit` loads may import this module.
 """
