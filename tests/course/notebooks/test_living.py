@@ -96,7 +96,7 @@ def test_a_name_with_a_module_is_swapped_in_that_module_alone():
     decoder = model.__init__.__globals__
     attention = decoder["Qwen3Attention"].__init__.__globals__
     assert attention["RMSNorm"] is NoNorm and decoder["RMSNorm"] is not NoNorm
-    with pytest.raises(KeyError, match="no part of the course"):
+    with pytest.raises(KeyError, match="not a part of the course"):
         living.course_with({"softmax": None})
 
 
