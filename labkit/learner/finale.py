@@ -45,7 +45,7 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
 
 
 class Memory:
-    """Measures by how many bytes this process grew in a `with` block: `grown`.
+    """Measures the growth of this process in a `with` block, in bytes: `grown`.
 
     Only resident memory counts: of a mapped file, the part that was touched.
     """

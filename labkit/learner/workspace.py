@@ -140,7 +140,7 @@ def save(
     after = cells.with_block(source, exercise, cell)
     if after == source:
         return tr("{name} already holds this code", name=name), True
-    write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
+    write_whole(path.with_suffix(".py~"), source)  # the version before, if a cell goes wrong
     write_whole(path, after)
     defined = cells.defined_names(cells.tidied(cell))
     missing = [symbol for symbol in exercise.symbols if symbol not in defined]

@@ -98,7 +98,7 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
     ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
-    if written.exists():  # one step back, should this one hold less
+    if written.exists():  # the previous file may have more answers
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
     return Submission(written, packed, notebook_file.written_answers(content, lab))
