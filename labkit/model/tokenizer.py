@@ -262,7 +262,7 @@ def library_errors(path: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of its Rust code is no Exception
+    except BaseException as error:  # a panic of its Rust code is not an Exception
         raise CheckpointError("{path} is damaged: {error}", path=path, error=error) from error
 
 

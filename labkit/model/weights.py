@@ -23,7 +23,7 @@ from labkit.model.values import CheckpointError, Kind, read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor where tied
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor if tied
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 MOST_TENSORS = 2**17  # Qwen3-235B-A22B has 37,000
 SHARD = re.compile(r"[\w.-]{1,200}\.safetensors")
