@@ -170,6 +170,7 @@ def success(submission, world, name):
     return [text for text, happened in found.items() if happened] + world.traces(name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "WALL_SECONDS", -1)  # then 2 for a second of CPU

@@ -141,7 +141,20 @@ CUTS = {
 }
 
 
-RUNS = [pytest.param("en", lab, CUTS.get(lab.name, {}), id=lab.name) for lab in NOTEBOOKS]
+AT_ONCE = ("00_tour", "01_rmsnorm", "06_decoder")  # a commit waits for these, CI for all
+
+
+def later(lab, lang="en", slow=()):
+    """Return the mark of a notebook that a commit does not wait for."""
+    if lang != "en" or lab.name in slow:
+        return pytest.mark.slow
+    return () if lab.name in AT_ONCE else pytest.mark.full
+
+
+RUNS = [
+    pytest.param("en", lab, CUTS.get(lab.name, {}), id=lab.name, marks=later(lab))
+    for lab in NOTEBOOKS
+]
 WHOLE = [
     pytest.param(lang, lab, {}, id=f"{lab.name}, whole, {lang}", marks=pytest.mark.slow)
     for lang in ("en", "zh")
@@ -201,13 +214,10 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
 
 LONG = ("03_gqa", "08_training", "09_tokenizer")  # notebooks with long given cells
 EMPTY = [
-    pytest.param(
-        lang, lab, id=f"{lab.name}, {lang}",
-        marks=pytest.mark.slow if lang != "en" or lab.name in LONG else (),
-    )
+    pytest.param(lang, lab, id=f"{lab.name}, {lang}", marks=later(lab, lang, LONG))
     for lang in ("en", "zh")
     for lab in NOTEBOOKS
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("lang", "lab"), EMPTY)

@@ -47,6 +47,7 @@ def on_processes(tmp_path, size):
     return json.loads(out.read_text())
 
 
+@pytest.mark.full
 def test_four_processes_give_the_same_and_send_as_many_bytes(tmp_path):
     found = on_processes(tmp_path, 4)
     world = World(4)
@@ -56,6 +57,7 @@ def test_four_processes_give_the_same_and_send_as_many_bytes(tmp_path):
         assert {name: gap for name, gap in off.items() if not gap < CLOSE} == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", WAYS)
 def test_the_loss_curve_of_two_processes_lies_on_that_of_one(by):
     one, two = (run_processes(size, by, steps=6) for size in (1, 2))
