@@ -1,4 +1,4 @@
-"""How fast the model is: the reference beside transformers, in one run.
+"""How fast the model is: the reference, plain and fast, beside transformers, in one run.
 
     python benchmarks/models.py [--size tiny|small|0.6B] [--rounds 7] [--threads N]
 
@@ -22,6 +22,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from labkit.model import fast
 from solutions.config import Qwen3Config
 from solutions.decoder import Qwen3ForCausalLM
 from solutions.generation import KVCache
@@ -44,15 +45,17 @@ STEPS = 8  # tokens decoded in one sample
 
 
 class Ours:
-    def __init__(self, learner: nn.Module):
-        self.learner = learner
+    """The reference, or its fast path, with a writer for generation and a learner to train."""
+
+    def __init__(self, writer: nn.Module, learner: nn.Module):
+        self.writer, self.learner = writer, learner
 
     def read(self, ids: Tensor) -> tuple[Tensor, Any]:
-        cache = KVCache(self.learner.config.num_hidden_layers, ids.size(1) + STEPS)
-        return self.learner(ids, torch.ones_like(ids), cache)[:, -1], cache
+        cache = KVCache(self.writer.config.num_hidden_layers, ids.size(1) + STEPS)
+        return self.writer(ids, torch.ones_like(ids), cache)[:, -1], cache
 
     def step(self, token: Tensor, mask: Tensor, cache: Any) -> Tensor:
-        return self.learner(token, mask, cache)[:, -1]
+        return self.writer(token, mask, cache)[:, -1]
 
     def loss(self, ids: Tensor) -> Tensor:
         config = self.learner.config
@@ -117,7 +120,13 @@ def sides(size: str, is_moe: bool, dtype: torch.dtype) -> dict[str, Ours | Trans
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(1 + 0.1 * noise if "norm" in name else 0.02 * noise)
     plain = plain.to(dtype).eval()
-    return {"transformers": Transformers(plain), "ours": Ours(plain)}
+    writer = fast.accelerate(copy.deepcopy(plain), last_logits_only=True)
+    learner = fast.accelerate(copy.deepcopy(plain))
+    return {
+        "transformers": Transformers(plain),
+        "plain": Ours(plain, plain),
+        "fast": Ours(writer, learner),
+    }
 
 
 Sample = Callable[[], float]  # runs the work once, returns its seconds
@@ -185,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
         "train {} x {}".format(*training): (train, training),
     }
     print(f"{options.size}: milliseconds, and how many times as fast as transformers")
-    print(f"{'':36}{'transformers':>12}{'ours':>16}")
+    print(f"{'':36}{'transformers':>12}{'plain':>16}{'fast':>16}")
     status = 0
     for is_moe, dtype in product((False, True), ALLOWED):
         models = sides(options.size, is_moe, dtype)

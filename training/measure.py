@@ -19,6 +19,7 @@ from labkit.learner.lessons.data import IGNORE, Validation
 from labkit.learner.lessons.lesson import expert_shares
 from labkit.model import checkpoint
 from labkit.model.chat.stream import Sampling
+from labkit.model.fast import accelerate
 from labkit.model.tokenizer import Tokenizer
 from storyworld import SPLITS, prompt
 from storyworld.questions import UNTOLD
@@ -61,6 +62,7 @@ def scores_of(
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
     model = checkpoint.load(folder, package, torch.float32)  # quick on every processor
+    accelerate(model, last_logits_only=True)
     longest = model.config.max_position_embeddings
     validation = Validation(tokenizer.library, stories, longest, split="test")
     loss = checkpoint.part(package, "causal_lm_loss")

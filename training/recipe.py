@@ -1,7 +1,6 @@
 """A recipe: everything that a training run depends on, in one JSON file.
 
-Nothing is checked beyond the names of fields: a recipe is written by the makers, and a wrong
-number shows in the first lines of the log.
+Its numbers are checked before a run starts: a wrong one would show only after minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+POSITIVE = (
+    *("steps", "batch_size", "sequence_length", "learning_rate", "group_size", "temperature"),
+    "save_every",
+)
 
 
 class TrainError(ValueError):
@@ -46,12 +50,37 @@ class Recipe:
     save_every: int = 50
     begun_with: str = ""
 
+    def __post_init__(self) -> None:
+        for name in POSITIVE:
+            if not getattr(self, name) > 0:
+                raise TrainError(f"{name} is {getattr(self, name)}; it must be positive")
+        if self.warmup_steps >= self.steps:
+            raise TrainError(
+                f"warmup_steps is {self.warmup_steps}; it must be less than the "
+                f"{self.steps} steps"
+            )
+
     @classmethod
     def from_file(cls, path: Path) -> Recipe:
-        """Read the recipe in a file. Errors: TrainError if there is none, or a wrong field"""
+        """Read the recipe in a file.
+
+        Errors: TrainError if there is none, or a field is missing, unknown or impossible
+        """
         try:
-            return cls(**json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            values = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise TrainError(f"no recipe can be read from {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise TrainError(f"{path} is not valid JSON: {error}") from error
+        known = [field.name for field in dataclasses.fields(cls)]
+        if unknown := sorted(values.keys() - set(known)):
+            raise TrainError(
+                f"{path} has no use for {', '.join(unknown)}; a recipe may have "
+                f"{', '.join(known)}"
+            )
+        try:
+            return cls(**values)
+        except (TrainError, TypeError) as error:  # TypeError: a field is missing
             raise TrainError(f"{path}: {error}") from error
 
     def with_steps(self, steps: int) -> Recipe:

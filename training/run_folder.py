@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,16 @@ class Run:
     def begin(self) -> None:
         """Create the folder, or check that the run in it has this recipe. Errors: TrainError"""
         path = self.folder / "recipe.json"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        inside = sorted(item.name for item in self.folder.iterdir())
-        if inside and path.name not in inside:
-            raise TrainError(
-                f"{self.folder} holds {', '.join(inside[:3])} and no recipe.json; "
-                "give another folder with --out"
-            )
-        if "state.pt" not in inside:  # nothing was learned yet
-            write_whole(path, self.recipe.text().encode())
+        with self.errors_explained():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            inside = sorted(item.name for item in self.folder.iterdir())
+            if inside and path.name not in inside:
+                raise TrainError(
+                    f"{self.folder} holds {', '.join(inside[:3])} and no recipe.json; "
+                    "give another folder with --out"
+                )
+            if "state.pt" not in inside:  # nothing was learned yet
+                write_whole(path, self.recipe.text().encode())
         before, now = vars(Recipe.from_file(path)), vars(self.recipe)
         if changed := [key for key in now if before[key] != now[key]]:
             raise TrainError(
@@ -55,7 +57,10 @@ class Run:
         path = self.folder / "state.pt"
         if not path.exists():
             return None
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds
+            raise TrainError(f"{path} is damaged ({error}); delete it to begin anew") from error
         self.log = state.pop("log")
         return state
 
@@ -63,9 +68,21 @@ class Run:
         """Write the state, then the log and its plot."""
         buffer = io.BytesIO()
         torch.save({**state, "log": self.log}, buffer)
-        write_whole(self.folder / "state.pt", buffer.getbuffer(), sync=True)
-        write_whole(self.folder / "log.csv", self.table().encode())
-        write_whole(self.folder / "loss.png", loss_plot(self.log))
+        with self.errors_explained():
+            write_whole(self.folder / "state.pt", buffer.getbuffer(), sync=True)
+            write_whole(self.folder / "log.csv", self.table().encode())
+            write_whole(self.folder / "loss.png", loss_plot(self.log))
+
+    @contextmanager
+    def errors_explained(self) -> Iterator[None]:
+        """Turn an OSError into a TrainError that says which files are safe."""
+        try:
+            yield
+        except OSError as error:
+            raise TrainError(
+                f"{self.folder} was not written: {error.strerror or error}. What was saved "
+                "before is whole; the same command goes on from there"
+            ) from error
 
     def table(self) -> str:
         text = io.StringIO()

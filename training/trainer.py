@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,15 @@ from labkit.learner.lessons import rewards
 from labkit.learner.lessons.data import Rows, Validation
 from labkit.learner.lessons.muon import MuonAdamW
 from labkit.model import checkpoint
+from labkit.model.fast import accelerate
 from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
 from training.recipe import TrainError
 from training.run_folder import Run
 
 VALIDATION = 50  # documents
+ROOM = 256  # tokens for a request and a story
+OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
 ROWS = 100_000  # of one seed; more steps continue with the rows of the next seed
 
 
@@ -38,6 +42,7 @@ class Trainer:
         self.run, self.recipe, self.package, self.device = run, run.recipe, package, device
         self.config = self.part("Qwen3Config").from_dict(self.recipe.model)
         self.tokenizer = Tokenizer(next(iter(SHIPPED.values())))
+        self.check_fit()
         library, length = self.tokenizer.library, self.recipe.sequence_length
         self.rows = Rows(library, length, ROWS * self.recipe.seed)
         longest = self.config.max_position_embeddings
@@ -45,6 +50,7 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
             self.model = self.part("Qwen3ForCausalLM")(self.config).to(device).train()
+        accelerate(self.model)
         self.optimizer = MuonAdamW(self.model)
         self.step, self.stopping = 0, False
         if state := run.state():
@@ -58,6 +64,28 @@ class Trainer:
             raise TrainError(
                 f"{run.folder} begins with the weights of {self.recipe.begun_with}; name them "
                 "again with --from"
+            )
+
+    def check_fit(self) -> None:
+        """Check that the numbers of the recipe fit together. Errors: TrainError"""
+        recipe, longest = self.recipe, self.config.max_position_embeddings
+        known = {field.name for field in dataclasses.fields(self.config)}
+        unknown = recipe.model.keys() - known - self.config.to_dict().keys() - OTHER_FORMS
+        if unknown:
+            raise TrainError(
+                f"the recipe's model has no use for {', '.join(sorted(unknown))}; it may have "
+                f"{', '.join(sorted(known))}"
+            )
+        size = self.tokenizer.library.get_vocab_size()
+        if self.config.vocab_size < size:
+            raise TrainError(
+                f"vocab_size is {self.config.vocab_size}; the course's tokenizer has {size}"
+            )
+        needed = max(recipe.sequence_length, ROOM if recipe.requests else 0)
+        if needed > longest:
+            raise TrainError(
+                f"sequence_length or requests needs {needed} tokens, more than the model's "
+                f"max_position_embeddings {longest}"
             )
 
     def part(self, name: str) -> Any:

@@ -45,12 +45,14 @@ LEARNERS = (
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
-LEFT_OUT = ("author", "grading", "site")  # of labkit/: the instructor's rooms
+# of labkit/: the instructor's rooms, and the fast path, which serves the reference alone
+LEFT_OUT = ("author", "grading", "site", "model/fast.py")
 # in learners/: in the edition
 LEARNERS_FILES = {
     "README.md": "README.md",
     "gitignore": ".gitignore",
     "setup.py": "setup.py",
+    "fast.py": "labkit/model/fast.py",
 }
 COURSE_TOML = "course.toml"
 KNOWN = ".written.json"  # in a course folder

@@ -131,7 +131,9 @@ class ModelOptions:
         if self.int8:
             in_int8(model)
             size = tr("{size}, matrices rounded to int8", size=size)
-        note(tr("{name}: {size}.", name=self.model or folder.name, size=size))
+        how = tr(", sped up by labkit/model/fast.py") if _sped_up(model) else ""
+        name = self.model or folder.name
+        note(tr("{name}: {size}{how}.", name=name, size=size, how=how))
         generator = torch.Generator(place)
         generator.seed() if self.seed is None else generator.manual_seed(self.seed)
         how = (sampling, self.max_new_tokens, generator, self.has_little_world())
@@ -243,6 +245,15 @@ def load_package(name: str) -> ModuleType:
         raise ChatError(
             "there is no package {name!r}; yours is called tinyllm", name=name
         ) from error
+
+
+def _sped_up(model: nn.Module) -> bool:
+    """Put the fast path into the reference's modules; False if the model has none of them, and
+    in a learners' edition."""
+    from labkit.model.fast import accelerate
+
+    accelerate(model, last_logits_only=True)
+    return any("forward" in vars(module) for module in model.modules())
 
 
 def _size(model: nn.Module) -> str:

@@ -50,6 +50,8 @@ CONFIGS = {
     "moe-raw-weights-tied": dataclasses.replace(
         MOE, norm_topk_prob=False, num_experts_per_tok=3, tie_word_embeddings=True
     ),
+    # sizes of which torch multiplies all experts' matrices in one call
+    "moe-whole-lines": dataclasses.replace(MOE, moe_intermediate_size=16),
     "moe-every-second": dataclasses.replace(MOE, decoder_sparse_step=2, mlp_only_layers=()),
 }
 

@@ -170,7 +170,8 @@ def test_generate_from_an_option_and_from_a_pipe(chat_folder, loaded):
         told, size, end = result.stderr.split("\n")  # no speed, no bar: this is no terminal
         assert (told + "\n", end) == (WHOSE, "")
         count = sum(parameter.numel() for parameter in model.parameters())
-        assert size == f"{chat_folder}: {count:,} parameters in float32."
+        how = "float32, sped up by labkit/model/fast.py"
+        assert size == f"{chat_folder}: {count:,} parameters in {how}."
 
 
 def test_a_seed_draws_the_same_text(chat_folder):
@@ -285,3 +286,13 @@ def test_chat_goes_on_after_a_message_that_is_too_long(chat_folder, seen):
     assert "say it shorter" in result.stderr
     assert result.stdout == "answer 1\nanswer 2\n"
     assert "one" in seen[1] and "long" not in seen[1]
+
+
+def test_a_chat_with_the_reference_is_sped_up(chat_folder):
+    flags = ["--package", "solutions", "--max-new-tokens", 12]
+    result = run("chat", chat_folder, *flags, stdin="hello\nhow are you\n")
+    assert result.exit_code == 0 and result.stdout.endswith("\n")
+    assert "fast.py" in result.stderr
+    assert result.stderr.startswith("All code is that of the package solutions.\n")
+    quiet = run("chat", chat_folder, *flags)
+    assert not quiet.stdout

@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.model.chat.stream import ChatError
+from labkit.model.fast import accelerate
 from labkit.model.int8 import in_int8
 from solutions.generation import KVCache, generate
 
 
-@pytest.mark.parametrize("name", ["dense", "moe"])
+@pytest.mark.parametrize("name", ["dense", "moe", "moe-whole-lines"])
 @torch.no_grad()
 def test_the_logits_are_nearly_the_same(name):
     model = oracle.ours(oracle.CONFIGS[name])
@@ -25,10 +26,11 @@ def test_the_logits_are_nearly_the_same(name):
     rounded = in_int8(copy.deepcopy(model))
     left = {key for key, layer in rounded.named_modules() if type(layer) is nn.Linear}
     assert left == {key for key in matrices if key.endswith("mlp.gate")}
-    assert 0 < (rounded(ids) - expected).norm() < 0.25 * expected.norm()
-    cache = KVCache(model.config.num_hidden_layers, 9)
-    assert rounded(ids[:, :8], cache=cache).shape[:2] == (3, 8) and cache.length == 8
-    assert generate(rounded, ids, None, 5).shape == (3, 14)
+    for quick in (rounded, accelerate(rounded)):
+        assert 0 < (quick(ids) - expected).norm() < 0.25 * expected.norm()
+        cache = KVCache(model.config.num_hidden_layers, 9)
+        assert quick(ids[:, :8], cache=cache).shape[:2] == (3, 8) and cache.length == 8
+        assert generate(quick, ids, None, 5).shape == (3, 14)
 
 
 class ReadsAWeight(nn.Module):

@@ -135,6 +135,18 @@ def test_what_a_learner_has_never_imports_the_answers_or_the_instructors_rooms()
             assert ".".join(name.split(".")[:2]) not in barred, where
 
 
+def test_what_stands_in_for_the_fast_path_has_all_that_a_learners_rooms_ask_of_it():
+    stand_in = ast.parse((LABKIT / "author" / "learners" / "fast.py").read_text())
+    there = {node.name for node in stand_in.body if isinstance(node, ast.FunctionDef)}
+    asked = {
+        name.rpartition(".")[2]
+        for _, source in what_a_learner_has()
+        for name in imported(source)
+        if name.startswith("labkit.model.fast.")
+    }
+    assert {"accelerate"} <= asked <= there
+
+
 def test_no_folder_is_a_drawer():
     for folder in [
         path for top in PACKAGES for path in (top, *top.rglob("*")) if path.is_dir()

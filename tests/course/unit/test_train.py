@@ -25,6 +25,7 @@ from solutions.training import causal_lm_loss
 from storyworld.questions import UNTOLD
 from storyworld.words import GENDER
 from training import commands, measure, trainer
+from training import run_folder as runs
 from training.recipe import Recipe, TrainError
 from training.run_folder import Run
 from training.trainer import Trainer
@@ -106,18 +107,36 @@ def dense_copy(dense_run, tmp_path):
 # recipes
 
 
-def test_a_recipe_that_cannot_be_read_is_refused_by_its_path(tmp_path):
+def test_an_impossible_recipe_is_refused(tmp_path):
+    for number, (changes, message) in enumerate((
+        ({"steps": 0}, "steps is 0; it must be positive"),
+        ({"warmup_steps": 8}, "warmup_steps is 8; it must be less than the 8 steps"),
+        ({"temperature": 0}, "temperature is 0; it must be positive"),
+        ({"sequence_length": 1030}, "max_position_embeddings 1024"),
+        ({"model": DENSE | {"max_position_embeddings": 200}, "requests": 1}, "needs 256"),
+        ({"model": DENSE | {"vocab_size": 300}}, "the course's tokenizer has 1521"),
+        ({"model": DENSE | {"num_hidden_layer": 1}}, "no use for num_hidden_layer; it may"),
+    )):  # fmt: skip
+        with pytest.raises(TrainError, match=message):
+            begin(tmp_path / str(number), **changes)
     path = tmp_path / "recipe.json"
-    for content, message in {
-        "": "Expecting value", '{"model": {}}': "missing 1 required .*'steps'",
-        '{"step": 3}': "unexpected keyword argument 'step'",
-    }.items():  # fmt: skip
+    for content, message in (
+        ("", "not valid JSON"), ('{"model": ', "not valid JSON"),
+        ('{"model": {}}', "missing 1 required .*'steps'"),
+        ('{"step": 3}', "no use for step; a recipe may have"),
+    ):  # fmt: skip
         path.write_text(content)
-        with pytest.raises(TrainError, match=rf"recipe\.json: .*{message}"):
+        with pytest.raises(TrainError, match=rf"recipe\.json.*{message}"):
             Recipe.from_file(path)
-    path.unlink()
-    with pytest.raises(TrainError, match=r"recipe\.json: .*No such file"):
-        Recipe.from_file(path)
+    with pytest.raises(TrainError, match="no recipe can be read"):
+        Recipe.from_file(tmp_path / "other.json")
+
+
+def test_a_refused_recipe_may_be_fixed_in_its_folder(tmp_path):
+    with pytest.raises(TrainError, match="no use for num_hidden_layer;"):
+        begin(tmp_path, model=DENSE | {"num_hidden_layer": 1})
+    assert train(tmp_path, steps=3, batch_size=2).step == 3
+    assert json.loads((tmp_path / "recipe.json").read_text())["batch_size"] == 2
 
 
 # data
@@ -157,11 +176,7 @@ def test_the_loss_falls_and_the_model_is_saved(tmp_path, model):
     assert 0 < last["bits_per_byte"] < 5
     check_equal(checkpoint.load(tmp_path / "model", solutions), trained.model)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert Tokenizer(tmp_path / "model").stop_ids == {
-        0,
-        1,
-        2,
-    }  # end of text, turns
+    assert Tokenizer(tmp_path / "model").stop_ids == {0, 1, 2}  # of text and turns
 
 
 def test_learning_from_the_reader_makes_what_it_likes_likelier(tmp_path, monkeypatch):
@@ -190,6 +205,18 @@ def test_muon_steps_as_torch_does():
         for optimizer in optimizers:
             optimizer.step()
     torch.testing.assert_close(ours, expected, atol=0.02, rtol=0.02)
+
+
+def test_transformers_loads_what_was_trained(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    trained = train(tmp_path, model=MOE, steps=3)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert loaded.dtype == torch.bfloat16
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    ids = tokenizer("Anna had a red ball.", return_tensors="pt").input_ids
+    with torch.no_grad():
+        logits, expected = loaded(ids).logits.float(), trained.model.eval()(ids)
+    torch.testing.assert_close(logits, expected, atol=0.02, rtol=0.02)
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path):
@@ -240,6 +267,32 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, dense_copy):
     with pytest.raises(TrainError, match="holds a run that differs in steps, learning_rate"):
         begin(dense_copy, steps=4, learning_rate=0.5)
     assert files_in(dense_copy) == before
+    state = dense_copy / "state.pt"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(TrainError, match=r"state\.pt is damaged"):
+        begin(dense_copy, steps=3)
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    run = begin(tmp_path, save_every=2)
+    steps = run.steps()
+    next(steps), next(steps)
+    before = files_in(tmp_path)
+
+    class Full(type(Path())):
+        def open(self, mode="r", *rest, **options):
+            if "w" in mode:
+                raise OSError(28, "No space left on device")
+            return super().open(mode, *rest, **options)
+
+    write = runs.write_whole
+    full = lambda path, content, **options: write(Full(path), content, **options)  # noqa: E731
+    monkeypatch.setattr(runs, "write_whole", full)
+    with pytest.raises(TrainError, match=r"No space left.*goes on from there"):
+        list(steps)
+    assert files_in(tmp_path) == before
+    monkeypatch.undo()
+    assert begin(tmp_path, save_every=2).step == 2
 
 
 # the command
