@@ -16,7 +16,7 @@ from selenium import webdriver
 
 from labkit.look.page import write
 
-SIZE, WIDTH = (1280, 780), 960  # of the window, and of the film
+SIZE, WIDTH = (1280, 780), 960  # of the window and the film
 MOST = 3 * 2**20  # bytes
 TOKENS = 13  # that the model writes at the end
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
@@ -63,7 +63,7 @@ def main(path: Path) -> None:
 
 
 def film(browser):
-    """Pictures, and for how many milliseconds each is seen."""
+    """Yield pictures, each with its duration in milliseconds."""
     stations = browser.execute_script("return document.querySelectorAll('.station').length")
     for part in range(stations):
         browser.execute_async_script(GO, part)

@@ -67,7 +67,7 @@ def load() -> str:
 
 
 def lean(notebook: NotebookNode) -> NotebookNode:
-    """The cells that grading needs, so that stock nbgrader draws no figures."""
+    """Keep the cells that grading needs, so that stock nbgrader draws no figures."""
     kept = ("setup", "ex-", "check-", "written-")
     notebook.cells = [cell for cell in notebook.cells if cell.id.startswith(kept)]
     return notebook
@@ -113,7 +113,7 @@ def stock_seconds(
 def our_seconds(
     folder: Path, lab: Lab, answers: NotebookNode, count: int, extra: list[str]
 ) -> tuple[float, float]:
-    """`tinyllm grade` on a class, and once more when all of it is graded."""
+    """Time `tinyllm grade` on a class, then again when everything is graded."""
     course = Course(folder)
     write_source(course.root)
     course.release(lab)

@@ -34,7 +34,7 @@ from solutions import kernels  # noqa: E402
 
 DEVICE = "cpu" if TINY else "cuda"
 DTYPE = torch.float32 if TINY else torch.bfloat16
-SECONDS = 170  # after which nothing more is timed
+SECONDS = 170  # of the whole run; then nothing more is timed
 started = time.monotonic()
 # Qwen3-8B's sizes; tiny ones to try the script
 ROWS, HIDDEN, WIDE, VOCAB, LOSSES, HEADS, KV_HEADS, TOKENS, HEAD_DIM = (
@@ -42,11 +42,14 @@ ROWS, HIDDEN, WIDE, VOCAB, LOSSES, HEADS, KV_HEADS, TOKENS, HEAD_DIM = (
     if TINY
     else (16384, 4096, 12288, 151936, 4096, 32, 8, 4096, 128)
 )
+# Qwen3-30B-A3B's experts
+PICKING, MODEL, INNER, EXPERTS, PICKED = (9, 10, 7, 5, 2) if TINY else (4096, 2048, 768, 128, 8)
 BLOCKS: dict[str, Any] = (
-    {"swiglu": 16, "loss": 32, "attention": 16, "matvec": (4, 16)}
+    {"swiglu": 16, "loss": 32, "attention": 16, "backward": 16, "matvec": (4, 16), "moe": 16}
     if TINY
-    else {"swiglu": 1024, "loss": 4096, "attention": 64, "matvec": (4, 1024)}
-)
+    else {"swiglu": 1024, "loss": 4096, "attention": 64, "backward": 32, "matvec": (4, 1024),
+          "moe": 64}
+)  # fmt: skip
 TRIED = [(1, 1024), (1, 2048), (2, 1024), (4, 512), (8, 512), (4, 2048)][: 1 if TINY else 6]
 
 
@@ -56,7 +59,7 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def milliseconds(function: Callable[[], Any], repeats: int = 20) -> float:
-    """The median of single runs after a warm-up, each with a cache that holds nothing of it."""
+    """Return the median time of single runs after a warm-up, each with a cold cache."""
     if TINY:
         begin = time.perf_counter()
         function()
@@ -77,7 +80,7 @@ def milliseconds(function: Callable[[], Any], repeats: int = 20) -> float:
 
 
 def distance(found: Any, expected: Any) -> float:
-    """The largest distance between tensors, divided by the largest number expected."""
+    """Return the largest difference, divided by the largest expected number."""
     pairs = zip(found, expected, strict=True)
     return max(
         float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp(min=1e-9))
@@ -92,7 +95,7 @@ def with_gradient(function: Callable, *inputs: torch.Tensor) -> tuple[torch.Tens
 
 
 def liger(name: str) -> Any:
-    """A function of liger-kernel: module:name; None if it is not there."""
+    """Return liger-kernel's function module:name, None if there is none."""
     module, _, attribute = name.partition(":")
     with suppress(ImportError, AttributeError):
         return getattr(import_module(f"liger_kernel.ops.{module}"), attribute)
@@ -100,7 +103,7 @@ def liger(name: str) -> Any:
 
 
 # Each: {"ours", "torch", "compiled", "liger"}: functions without arguments that return tensors;
-# bytes: what must be moved once
+# bytes: the least that must be moved
 
 
 def norm_case() -> dict[str, Any]:
@@ -143,7 +146,7 @@ def loss_case() -> dict[str, Any]:
     labels[1] = -100
     work = logits.clone()
 
-    def ours():  # in place: timed, it goes on with what it wrote; the work is the same
+    def ours():  # in place: when timed, it works on its own output, which takes as long
         return kernels.cross_entropy_(work, labels, block_size=BLOCKS["loss"])
 
     def plain(logits):
@@ -165,30 +168,76 @@ def loss_case() -> dict[str, Any]:
     }
 
 
+def attention_inputs() -> tuple[torch.Tensor, ...]:
+    shapes = (HEADS, KV_HEADS, KV_HEADS)
+    return tuple(randn(1, heads, TOKENS, HEAD_DIM, seed=n) for n, heads in enumerate(shapes))
+
+
+def plain_attention(query, key, value):
+    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
+    scores = query @ key.mT * HEAD_DIM**-0.5
+    hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool, device=DEVICE).triu(1)
+    return scores.float().masked_fill(hidden, -torch.inf).softmax(-1).to(value.dtype) @ value
+
+
+fused_attention = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+
+
 def attention_case() -> dict[str, Any]:
-    query = randn(1, HEADS, TOKENS, HEAD_DIM)
-    key, value = (randn(1, KV_HEADS, TOKENS, HEAD_DIM, seed=n) for n in (1, 2))
-
-    def plain(query, key, value):
-        key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
-        scores = query @ key.mT * HEAD_DIM**-0.5
-        hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool, device=DEVICE).triu(1)
-        return (
-            scores.float().masked_fill(hidden, -torch.inf).softmax(-1).to(value.dtype) @ value,
-        )
-
-    def fused():
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        return (out,)
-
+    inputs, compiled = attention_inputs(), torch.compile(plain_attention)
     block = BLOCKS["attention"]
     return {
-        "ours": lambda: (kernels.flash_attention(query, key, value, block_size=block),),
-        "torch": lambda: plain(query, key, value),
-        "compiled": partial(torch.compile(plain), query, key, value),
-        "torch's fused": fused,
-        "bytes": 2 * query.nbytes + key.nbytes + value.nbytes,
+        "ours": lambda: (kernels.flash_attention(*inputs, block_size=block),),
+        "torch": lambda: (plain_attention(*inputs),),
+        "compiled": lambda: (compiled(*inputs),),
+        "torch's fused": lambda: (fused_attention(*inputs),),
+        "bytes": inputs[0].nbytes + sum(x.nbytes for x in inputs),
         "flops": 2 * HEADS * TOKENS * TOKENS * HEAD_DIM,
+    }
+
+
+def attention_backward_case() -> dict[str, Any]:
+    """Only the backward passes: forward runs once, and its graph is kept."""
+    inputs, grad = attention_inputs(), randn(1, HEADS, TOKENS, HEAD_DIM, seed=3)
+
+    def backward(attention: Callable) -> Callable[[], tuple[torch.Tensor, ...]]:
+        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+        out = attention(*leaves)
+        return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
+
+    out, block = fused_attention(*inputs), BLOCKS["backward"]
+    return {
+        "ours": lambda: kernels.flash_attention_backward(grad, *inputs, out, block_size=block),
+        "torch": backward(plain_attention),
+        "torch's fused": backward(fused_attention),
+        "bytes": 2 * grad.nbytes + 2 * sum(x.nbytes for x in inputs),
+        "flops": 5 * HEADS * TOKENS * TOKENS * HEAD_DIM,  # five products, half of each
+    }
+
+
+def moe_case() -> dict[str, Any]:
+    x, weight = randn(PICKING, MODEL), randn(EXPERTS, INNER, MODEL, seed=1)
+    experts = randn(PICKING, EXPERTS, seed=2).topk(PICKED).indices  # (N, k)
+
+    def plain():
+        out = x.new_empty(PICKING, PICKED, INNER)
+        for number, matrix in enumerate(weight):
+            token, choice = (experts == number).nonzero(as_tuple=True)
+            out[token, choice] = x[token] @ matrix.mT
+        return (out,)
+
+    def grouped():  # rows stay in the order of the experts
+        expert, order = experts.flatten().sort()
+        numbers = torch.arange(EXPERTS, device=DEVICE)
+        ends = torch.searchsorted(expert, numbers, right=True, out_int32=True)
+        return (F.grouped_mm(x[order // PICKED], weight.mT, offs=ends),)
+
+    return {
+        "ours": lambda: (kernels.moe_linear(x, weight, experts, BLOCKS["moe"]),),
+        "torch": plain,
+        "torch's fused": grouped if hasattr(F, "grouped_mm") and not TINY else None,
+        "bytes": x.nbytes + weight.nbytes + PICKING * PICKED * INNER * x.itemsize,
+        "flops": 2 * PICKING * PICKED * MODEL * INNER,
     }
 
 
@@ -223,11 +272,13 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "causal attention": attention_case,
     "int8 matvec": partial(matvec_case, 8),
     "int4 matvec": partial(matvec_case, 4),
+    "experts": moe_case,
+    "gradients of causal attention": attention_backward_case,
 }
 
 
 def measured(name: str, case: dict[str, Any]) -> dict[str, Any]:
-    """One row of the table: distance from torch, milliseconds of each, or what it raised."""
+    """Return a row of the table: distance from torch, and milliseconds or the error of each."""
     row: dict[str, Any] = {"kernel": name, "bytes": case["bytes"], "flops": case.get("flops")}
     found = case["ours"]()
     row["distance"] = distance(found, case["torch"]()[: len(found)])
@@ -240,7 +291,7 @@ def measured(name: str, case: dict[str, Any]) -> dict[str, Any]:
             continue
         try:
             row[way] = milliseconds(function)
-        except Exception as error:  # a library of another version: the others still count
+        except Exception as error:  # a library of a different version
             row[way] = f"{type(error).__name__}: {str(error)[:300]}"
         if not TINY:
             torch.cuda.empty_cache()

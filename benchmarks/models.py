@@ -92,7 +92,7 @@ class Transformers:
 
 
 def stacked(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Experts as transformers stores them: one tensor for each layer, gate above up."""
+    """Stack experts as transformers does: one tensor per layer, gate above up."""
     found, experts = {}, defaultdict(list)
     for name, tensor in state.items():
         layer, is_expert, rest = name.partition(".experts.")
@@ -164,8 +164,10 @@ def clocked(work: Callable[[], object]) -> float:
 
 
 def row(done: dict[str, tuple[Tensor, Sample]], allowed: float, rounds: int) -> str:
-    """The times of one kind of work. Errors: ValueError where a result differs too much from
-    that of transformers, which comes first."""
+    """Return the times of one kind of work.
+
+    Errors: ValueError if a result differs too much from transformers', which comes first
+    """
     right = done["transformers"][0].float()
     for name, (result, _) in done.items():
         difference = float((result.float() - right).norm() / right.norm())

@@ -1,4 +1,4 @@
-"""How sharp the hidden checks are: small faults in the reference, and which of them are seen.
+"""How sharp the hidden checks are: the share of small faults in the reference that they find.
 
     python benchmarks/mutants.py rmsnorm            a lab; all labs, if none is named
     python benchmarks/mutants.py --exercise 1.2
@@ -12,7 +12,7 @@ with the reason, in solutions/equivalents/X.diff, in the form in which survivors
     - wide = hidden_states.float()              the line of the reference, as ast.unparse has it
     + wide = hidden_states.double()             what the mutant has instead
 
-A reason holds for all pairs below it. Exit status 1 where something survives.
+A reason holds for all pairs below it. The exit status is 1 if a mutant survives.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from labkit.course.syllabus import LABS, Exercise, Lab, find_exercise, find_lab
 from labkit.sandbox.inside.limits import MEMORY_BYTES, mapped_bytes
 from labkit.sandbox.inside.perform import perform
 
-CPU_SECONDS = 10  # of a mutant, and on top of it several times what the reference takes
-SLEEPS = 20  # times as many seconds of wall time: the machine may be busy
+CPU_SECONDS = 10  # of a mutant, plus a multiple of the reference's time
+SLEEPS = 20  # the limit of wall time is longer: the machine may be busy
 Item = TypeVar("Item")
-Found = list[tuple[Mutant, str]]  # what became of each mutant, in the order of making
+Found = list[tuple[Mutant, str]]  # of a mutant
 HEADING = "exercise   made  killed  crashed  endless  equivalent  survived   rate"
 EQUIVALENT = "equivalent"
 
@@ -63,7 +63,7 @@ class Verdict(Enum):
 
 @dataclass
 class Trial:
-    """The hidden checks of one exercise, made ready: children find all answers in memory."""
+    """The hidden checks of an exercise with all right answers, which forked children share."""
 
     lab: Lab
     exercise: Exercise
@@ -91,7 +91,7 @@ class Trial:
         return names
 
     def verdict(self, mutant: Mutant) -> Verdict:
-        """Whether a check fails; the first that does is enough."""
+        """Whether any check fails"""
         try:
             names = self.namespace(mutant)
         except Exception:
@@ -172,7 +172,7 @@ def parsed(text: str) -> dict[Key, str]:
 
 
 def tried(lab: Lab, exercise: Exercise, seed: str, jobs: int) -> Found:
-    """What becomes of each mutant of an exercise: the value of a Verdict, or "equivalent"."""
+    """Run the mutants of an exercise; return each with its Verdict or "equivalent"."""
     torch.set_num_threads(1)
     trial, made = Trial(lab, exercise, seed), list(mutants(reference_block(lab, exercise)))
     listed, found = equivalents_of(lab), {}
@@ -195,7 +195,7 @@ def row(name: str, found: Found) -> str:
 
 
 def show(labs: Sequence[Lab], only: str | None, seed: str, jobs: int) -> bool:
-    """Print everything as it comes; returns whether nothing survived."""
+    """Print results as they come; return whether no mutant survived."""
     print(HEADING)
     total: Found = []
     for lab in labs:
@@ -213,7 +213,7 @@ def show(labs: Sequence[Lab], only: str | None, seed: str, jobs: int) -> bool:
 
 
 def problems(found: Found) -> Iterator[str]:
-    """What an author has to look at, in the form of solutions/equivalents/X.diff."""
+    """The surviving mutants, in the form of solutions/equivalents/X.diff"""
     left = [(m, v) for m, v in found if v in (Verdict.SURVIVED.value, Verdict.BROKEN.value)]
     for scope, group in groupby(left, lambda pair: pair[0].scope):
         yield f"\n## {scope}"

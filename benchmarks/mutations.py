@@ -27,7 +27,7 @@ OTHER_OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,),
     ast.And: (ast.Or,), ast.Or: (ast.And,),
 }  # fmt: skip
-# functions, methods and keywords that are mistaken for each other
+# functions, methods and keywords that are often confused
 ALIKE = (
     "min max|argmin argmax|any all|sum mean|sin cos|softmax log_softmax|ceil floor|rsqrt sqrt|"
     "exp log|sigmoid tanh|cumsum cumprod|zeros ones|zeros_like ones_like|cat stack|"
@@ -51,7 +51,7 @@ class Mutant:
 
     @property
     def key(self) -> Key:
-        """What it is known by; holds while its line and its function stay as they are."""
+        """The identity of a mutant, as long as its line and its function do not change"""
         return self.scope, self.before, self.after
 
     @property
@@ -108,7 +108,7 @@ def nodes(node: ast.AST, scope: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node, without annotations and texts for people."""
+    """The children of a node, without annotations and texts for people"""
     match node:
         case ast.AnnAssign():
             yield from [node.value] if node.value else []
@@ -131,7 +131,7 @@ def differing(before: str, after: str) -> tuple[str, str]:
 
 
 def faults(node: ast.AST) -> Iterator[Fault]:
-    """Everything that could replace this node, or of a part that it alone has."""
+    """Yield all replacements of this node or of one of its direct parts."""
     match node:
         case ast.BinOp(left, op, right):
             for other in OTHER_OPERATORS.get(type(op), ()):
@@ -170,7 +170,7 @@ def faults(node: ast.AST) -> Iterator[Fault]:
 
 
 def constants(value: Any) -> list[Any]:
-    """Numbers near a number, and the other truth."""
+    """Yield numbers near a number, or the other truth value."""
     match value:
         case bool():
             return [not value]
@@ -182,7 +182,7 @@ def constants(value: Any) -> list[Any]:
 
 
 def other_calls(node: ast.Call, function: ast.expr) -> Iterator[ast.expr]:
-    """The call left out, or of a function that is mistaken for it."""
+    """Yield the call left out, and calls of functions that are confused with it."""
     if isinstance(function, ast.Attribute) and ast.unparse(function.value) not in MODULES:
         yield function.value
     yield from (a for a in node.args if not isinstance(a, (ast.Starred, ast.GeneratorExp)))
@@ -206,5 +206,5 @@ def swapped(items: list[Any]) -> Iterator[list[Any]]:
 
 
 def changed(node: Node, **fields: Any) -> Node:
-    """A copy of the node with other fields."""
+    """Copy a node with other fields."""
     return type(node)(**{**vars(node), **fields})

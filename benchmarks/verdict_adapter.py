@@ -39,7 +39,7 @@ def verdict(points=None, of=None, status="", **reasons):
     """points, of     what was earned and could be; none at home
     status            passed, not yet, not started, not checked
     why, names        the sentences that explain it, and the listed mistakes they belong to
-    look, facts       the first thing seen wrong; what else is told where no mistake is named
+    look, facts       the first difference; further facts if no mistake is named
     person            whether a person is asked to look
     """
     earned = {} if points is None else {"points": round(points, 4), "of": of}
@@ -60,7 +60,7 @@ def checks_of(folder, lab, exercise):
 
 
 def judge(folder, lab_name, exercise_id, cell):
-    """The checks of one exercise in this process, the cell laid over the reference."""
+    """Run the checks of an exercise in this process, with the cell over the reference."""
     lab, oracle = LABS[lab_name], oracle_of(lab_name)
     exercise, path, failure = lab.exercise(exercise_id), filename(lab.module), None
     module = cells.with_block(cells.plain(reference(lab)), exercise, cell)
@@ -102,7 +102,7 @@ def names_of(lab, exercise, sentences):
 
 @contextmanager
 def grader(lab, sandbox=None, **limits):
-    """grade(bytes of a notebook) -> {exercise: verdict}, {exercise: report as text}."""
+    """Yield grade(bytes of a notebook) -> {exercise: verdict}, {exercise: report as text}."""
     released = released_notebook(lab)
     with WorkerLauncher(sandbox or best_sandbox()) as workers:
         judge = Judge(LABS[lab], released, SECRET, workers, **limits)
@@ -131,6 +131,6 @@ def released_notebook(lab):
 
 
 def notebook_with(lab, exercise, cell):
-    """The bytes of a solved notebook with this cell as its answer to one exercise."""
+    """Return a solved notebook as bytes, with this cell as the answer to one exercise."""
     perfect = solved(released_notebook(lab), LABS[lab])
     return encoded(with_answer(perfect, LABS[lab].exercise(exercise), cell))

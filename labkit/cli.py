@@ -1,4 +1,7 @@
-"""The command line, `tinyllm`: mounts the commands of every room that this edition has."""
+"""The command line `tinyllm`: it mounts the commands of every package in this edition.
+
+The learners' edition has fewer packages, so commands are found by files and not imported here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from labkit.course.lang import said, tr
 from labkit.course.paths import NOT_IN_ITS_FOLDER, ROOT, TESTS
 from labkit.course.terminal import Problem, translate_help
 
-GROUPS = {  # of the commands in the help, and the packages that they come from
+GROUPS = {  # headings in the help, and the packages whose commands are below them
     said("Learning"): (
         "labkit.learner",
         "labkit.learner.project",
@@ -62,7 +65,7 @@ def main() -> None:
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal or a pipe that is not UTF-8
+            stream.reconfigure(errors="replace")  # the terminal may not be UTF-8
     if not (TESTS / "visible").is_dir():
         sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
     try:

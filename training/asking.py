@@ -1,4 +1,5 @@
-"""Asking a model for every word of its card, in every form, to say which wishes it grants."""
+"""Asking a model for stories about every word of its card, in every form, and counting the
+requests that it grants."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Answers = Callable[[list[str]], dict[str, str]]
 
 
 def requests(most: int | None = None) -> Iterator[tuple[str, str, str, str]]:
-    """(list of words, word, form, request) of the first words of each list; None: of all.
+    """Yield (list of words, word, form, request) for the first `most` words of each list.
 
     Names and plurals take no article.
     """
@@ -47,7 +48,7 @@ def asked_words(answers: Answers, most: int | None = None) -> dict[str, dict[str
     """{list of words: {form: {"granted": 21, "told": 1, "refused": 0, "missing": ["owl"]}}}.
 
     A story grants a request if it mentions everything that was asked for; "told" counts other
-    stories, "refused" answers that are none. `answers` maps prompts to what the model writes.
+    stories, "refused" other answers. `answers` maps prompts to answers of the model.
     """
     rows = list(requests(most))
     written = answers([prompt(text) for *_, text in rows])

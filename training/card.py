@@ -16,21 +16,20 @@ from training.asking import FORMS, USUAL
 from training.measure import SHARES, WAYS, visitors
 from training.recipe import Recipe
 
-LITTLE_WORLD = {  # what the card calls the lists
+LITTLE_WORLD = {  # the lists by their titles in the card
     {"beings": "who they are", "counted": "what is counted"}.get(name, name): words
     for name, words in (LISTS | {"names": sorted(LISTS["names"])}).items()
 }
 
 
 def write_card(folder: Path, package: ModuleType) -> None:
-    """Write README.md from the files beside it."""
     write_whole(folder / "README.md", card(folder, package).encode())
 
 
 def card(folder: Path, package: ModuleType) -> str:
-    """The card of a folder with config.json, recipe.json, log.csv and scores.json.
+    """Render the card of a folder with config.json, recipe.json, log.csv and scores.json.
 
-    history.json lists the runs of a model that no single recipe makes, and says it in words.
+    history.json describes the runs of a model that was made by several recipes.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -73,8 +72,8 @@ def card(folder: Path, package: ModuleType) -> str:
 
 
 def asked_rows(asked: dict[str, dict[str, dict]]) -> dict[str, list[str]]:
-    """A row for each list of words: "21 of 22" for each form, "" where the form is none, and
-    the words that no story mentions, if they are fewer than those that one does."""
+    """Return a row for each list of words: "21 of 22" for each form ("" if the form was not
+    used), then the words that no story mentions, if they are less than half."""
     rows = {}
     for title, kind in zip(LITTLE_WORLD, LISTS, strict=True):
         cells = []
@@ -88,7 +87,7 @@ def asked_rows(asked: dict[str, dict[str, dict]]) -> dict[str, list[str]]:
 
 
 def examples() -> dict[str, list[str]]:
-    """One example for each kind of request and each kind of question."""
+    """Return an example for each kind of request and each kind of question."""
     wanted = ((REQUESTS, "Mia and a red kite"), (LONG_REQUESTS, "a fox named Felix"))
     names = {"A": "Mia", "B": "Felix", "x": "kite", "f": "apples", "v": "box"}
     return {

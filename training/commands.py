@@ -1,4 +1,4 @@
-"""The command `tinyllm train`: a recipe in, a model in Hugging Face's layout out."""
+"""The commands `tinyllm train` and `tinyllm measure`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def train(
         ),
     ] = None,
     out: Annotated[
-        Optional[Path], typer.Option(help="the run's folder; build/runs/NAME if not said")
+        Optional[Path], typer.Option(help="the run's folder; build/runs/NAME by default")
     ] = None,
     begin_with: Annotated[
         Optional[str],
@@ -57,7 +57,7 @@ def train(
     from training.run_folder import Run
     from training.trainer import Trainer
 
-    with ending_on(TrainError, ValueError), talk.problems_told():
+    with ending_on(TrainError, ValueError, OSError), talk.problems_reported():
         path = _recipe_file(checkpoint, recipe)
         made = Recipe.from_file(path)
         source = checkpoint.resolve(begin_with) if begin_with else None
@@ -85,7 +85,7 @@ def measure(model: talk.ModelName = None, package: talk.PackageName = talk.PACKA
     from training.card import write_card
 
     console = Console()
-    with talk.problems_told():
+    with talk.problems_reported():
         folder, code = checkpoint.resolve(model), talk.named_package(package)
         note(tr("The weights are those of {folder}.", folder=folder))
         with Progress(console=console, disable=not console.is_terminal) as bar:
@@ -123,13 +123,13 @@ def _print_scores(console: Console, found: dict) -> None:
 
 
 def _recipe_file(checkpoint, name: str | None) -> Path:
-    """A file, or the recipe.json of a folder or of a shipped model."""
+    """Return the path of a recipe: a file, or the one of a folder or shipped model."""
     path = Path(name) if name and name.endswith(".json") else checkpoint.resolve(name)
     return path / "recipe.json" if path.is_dir() else path
 
 
 def _run_folder(recipe: Path) -> Path:
-    """Runs are kept by name; a recipe that lies in its run's folder goes on there."""
+    """Return build/runs/NAME, or the recipe's own folder if that has a run."""
     if (recipe.parent / "state.pt").exists():
         return recipe.parent
     name = recipe.parent.name if recipe.name == "recipe.json" else recipe.stem
@@ -168,7 +168,7 @@ def _train(trainer: Trainer) -> None:
 
 @contextmanager
 def stopped_gently(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C, or a request to end, lets the step be finished and saved; a second Ctrl-C not."""
+    """On the first Ctrl-C or SIGTERM, finish and save the step; end at once on the second."""
 
     def stop(number, frame) -> None:
         trainer.stopping = True

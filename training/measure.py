@@ -1,6 +1,6 @@
 """Measuring a model on stories it never saw.
 
-`scores_of` gives what scores.json holds; card.py renders the model card from it.
+`scores_of` returns the content of scores.json, from which card.py renders the model card.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from training.asking import asked_words
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
 SEED = SPLITS["test"][0]
-SHARES = {  # key in scores.json: what it is a share of
+SHARES = {  # key in scores.json: the share in words
     "understood": "sentences that the reader understands",
     "consistent": "stories that contradict nothing",
     "sound": "stories without any flaw: understood, consistent, nothing twice, long enough",
@@ -48,14 +48,17 @@ Watch = Callable[[int, int], None]
 def scores_of(
     folder: Path, package: ModuleType, stories: int, watch: Watch = lambda done, total: None
 ) -> dict[str, Any]:
-    """Bits per byte, and the shares of SHARES, of n stories and their questions.
+    """Measure bits per byte and the shares of SHARES.
 
-    Once greedily and once as generation_config.json advises, with a fixed seed; then, as
-    advised, stories with two chapters ("long"). Beside them the share of questions that a
-    reader of shuffled sentences answers right, and of a mixture the share of the picks that
-    each expert got, layer by layer, and what came of a request for each word of the card
-    (training/asking.py). watch is called with answers written and wanted. Prompts
-    that fill the model's context count as answered wrong.
+    Answers are decoded greedily ("greedy"), and sampled with generation_config.json and a
+    fixed seed ("sampled", and "long sampled" for stories of two chapters). Other entries:
+
+    shuffled    share of questions that a reader of shuffled sentences answers right
+    experts     each expert's share of the picks, layer by layer
+    asked       counts of granted requests, see training/asking.py
+
+    stories    the number of stories; prompts that fill the context count as answered wrong
+    watch      called with the number of answers written and wanted
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
     model = checkpoint.load(folder, package, torch.float32)  # quick on every processor
@@ -97,9 +100,9 @@ def scores_of(
 
 
 def visitors(stories: int | None = None) -> dict[str, list[str]]:
-    """Questions about the first stories of visitors.json, with the answers that are right.
+    """Return questions about the first stories of visitors.json with their right answers.
 
-    They are for measuring alone: nobody may train on them, or choose a model by them.
+    They are for measuring only: do not train on them, or choose a model by them.
     """
     found = json.loads((Path(__file__).parent / "visitors.json").read_text("utf-8"))
     return {
@@ -119,7 +122,7 @@ def visitor_shares(answers: dict[str, str], accepted: dict[str, list[str]]) -> d
 
 @torch.no_grad()
 def picks_of(model: nn.Module, validation: Validation) -> list[list[float]]:
-    """For each layer with experts, each expert's share of the picks on these texts."""
+    """Return each expert's share of the picks on these texts, for each layer with experts."""
     layers: list[list[Tensor]] = []
     for labels in validation.batches:
         real = (labels != IGNORE).flatten()
@@ -132,7 +135,7 @@ def picks_of(model: nn.Module, validation: Validation) -> list[list[float]]:
 
 
 def prompts(stories: int, long: bool) -> list[str]:
-    """All that `measure` asks a model, in order, each once."""
+    """Return all prompts of `measure` in order, each once."""
     seen: dict[str, None] = {}
 
     def listen(prompt: str) -> str:
@@ -151,7 +154,7 @@ def continuations(
     sampling: Sampling,
     progress: Callable[[int], None] = lambda written: None,
 ) -> dict[str, str]:
-    """The text that the model writes for each prompt; "" if the prompt fills its context."""
+    """Return the model's text for each prompt; "" if the prompt fills the context."""
     limit = model.config.max_position_embeddings
     pairs = ((tokenizer.encode(text), text) for text in prompts)
     encoded = sorted(pairs, key=lambda pair: len(pair[0]))

@@ -1,4 +1,7 @@
-"""A recipe: everything that a training run depends on, in one JSON file."""
+"""A recipe: everything that a training run depends on, in one JSON file.
+
+Its numbers are checked before a run starts: a wrong one would show only after minutes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ POSITIVE = (
 
 
 class TrainError(ValueError):
-    """Training cannot begin or go on; the message says why and what to do."""
+    """Training cannot start or resume; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Recipe:
 
     model            the fields of its config.json
     seed             of the random weights; runs with different seeds see different stories
-    learning_rate    the peak; floor is the share of it at the last step
+    learning_rate    the peak; at the last step it is floor times the peak
     requests         requests per step that the model answers and the reader judges, learned
                      from with lab 11's grpo_step; 0 for none
     group_size       answers to each request, at this temperature
@@ -59,9 +62,9 @@ class Recipe:
 
     @classmethod
     def from_file(cls, path: Path) -> Recipe:
-        """The recipe in a file.
+        """Read the recipe in a file.
 
-        Errors: no file, no JSON, a field that is missing, unknown or impossible: TrainError
+        Errors: TrainError if there is none, or a field is missing, unknown or impossible
         """
         try:
             values = json.loads(path.read_text("utf-8"))
@@ -81,16 +84,15 @@ class Recipe:
             raise TrainError(f"{path}: {error}") from error
 
     def with_steps(self, steps: int) -> Recipe:
-        """The same over more or fewer steps; of few, at most a tenth is warm-up."""
+        """Return the recipe with more or fewer steps, of which at most a tenth is warm-up."""
         return dataclasses.replace(
             self, steps=steps, warmup_steps=min(self.warmup_steps, steps // 10)
         )
 
     @property
     def tokens_a_step(self) -> int:
-        """Tokens of text per step, without the stories that the model writes itself."""
+        """Tokens of text per step, without the stories that the model writes itself"""
         return self.batch_size * self.sequence_length
 
     def text(self) -> str:
-        """The text of recipe.json."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"

@@ -1,15 +1,15 @@
 """The folder of a training run: its state, its log and the model it made.
 
-recipe.json  state.pt        the run goes on from here
+recipe.json  state.pt        to resume the run
 log.csv      loss.png        a line and a point for every save
-model/                       Hugging Face's layout
+model/                       the model in Hugging Face's layout
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ COLUMNS = (
 
 
 class Run:
-    """One run in its folder. Files are replaced whole: a kill leaves the older ones."""
+    """One run in its folder. Each file is replaced as a whole: a kill leaves the old one."""
 
     def __init__(self, folder: Path, recipe: Recipe):
         self.folder, self.recipe = folder, recipe
         self.log: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """Make the folder, or check that the run in it has this recipe."""
+        """Create the folder, or check that the run in it has this recipe. Errors: TrainError"""
         path = self.folder / "recipe.json"
         with self.errors_explained():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class Run:
             )
 
     def state(self) -> dict[str, Any] | None:
-        """The last saved state; None at the beginning."""
+        """Return the last saved state, None at the beginning."""
         path = self.folder / "state.pt"
         if not path.exists():
             return None
@@ -73,16 +73,9 @@ class Run:
             write_whole(self.folder / "log.csv", self.table().encode())
             write_whole(self.folder / "loss.png", loss_plot(self.log))
 
-    def table(self) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.log)
-        return text.getvalue()
-
     @contextmanager
-    def errors_explained(self):
-        """An OSError becomes a TrainError that says what is safe."""
+    def errors_explained(self) -> Iterator[None]:
+        """Turn an OSError into a TrainError that says which files are safe."""
         try:
             yield
         except OSError as error:
@@ -91,9 +84,16 @@ class Run:
                 "before is whole; the same command goes on from there"
             ) from error
 
+    def table(self) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.log)
+        return text.getvalue()
+
 
 def loss_plot(log: list[dict[str, Any]]) -> bytes:
-    """The loss of training batches and bits per byte of validation text, as a PNG."""
+    """Plot the loss of training batches and bits per byte of validation text, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.6), layout="constrained")

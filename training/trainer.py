@@ -1,4 +1,4 @@
-"""Training: the step of lab 08 on stories, and the step of lab 11 with the reader's verdict."""
+"""Training: lab 08's step on stories, and lab 11's with the reader's verdict as reward."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from training.run_folder import Run
 
 VALIDATION = 50  # documents
 ROOM = 256  # tokens for a request and a story
-ROWS = 100_000  # of one seed; more steps go on with those of the next
 OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
+ROWS = 100_000  # of one seed; more steps continue with the rows of the next seed
 
 
 class Trainer:
@@ -66,11 +66,8 @@ class Trainer:
                 "again with --from"
             )
 
-    def part(self, name: str) -> Any:
-        return checkpoint.part(self.package, name)
-
     def check_fit(self) -> None:
-        """Raise TrainError where the numbers of the recipe do not go together."""
+        """Check that the numbers of the recipe fit together. Errors: TrainError"""
         recipe, longest = self.recipe, self.config.max_position_embeddings
         known = {field.name for field in dataclasses.fields(self.config)}
         unknown = recipe.model.keys() - known - self.config.to_dict().keys() - OTHER_FORMS
@@ -91,10 +88,13 @@ class Trainer:
                 f"max_position_embeddings {longest}"
             )
 
-    def steps(self) -> Iterator[dict[str, float]]:
-        """Train to the end, one step for every item; saves and measures on the way.
+    def part(self, name: str) -> Any:
+        return checkpoint.part(self.package, name)
 
-        Once `stopping` is set, it saves and ends after this step.
+    def steps(self) -> Iterator[dict[str, float]]:
+        """Train to the end and yield the numbers of each step; save and measure on the way.
+
+        Once `stopping` is set, save and end after the current step.
         """
         unlogged: list[dict[str, float]] = []
         stop = False
@@ -114,7 +114,7 @@ class Trainer:
             yield seen
 
     def train_step(self) -> dict[str, float]:
-        """Learn from the rows of this step as lab 08 does."""
+        """Train on the rows of this step as lab 08 does."""
         recipe = self.recipe
         input_ids = self.rows.batch(self.step, recipe.batch_size).to(self.device)  # (B, T)
         peak = recipe.learning_rate
@@ -127,7 +127,7 @@ class Trainer:
         return {**seen, "learning_rate": rate}
 
     def reader_step(self) -> float:
-        """Let the model answer requests and learn from the reader's verdict, as lab 11 does."""
+        """Train on answers to requests with the reader's verdict as reward, as lab 11 does."""
         recipe, number = self.recipe, ROWS * self.recipe.seed + self.step
         texts = rewards.requests(recipe.requests, number % (ROWS * 9))
         input_ids, mask = rewards.batch(self.tokenizer, texts)
@@ -141,7 +141,7 @@ class Trainer:
         return report["reward"]
 
     def save(self, unlogged: list[dict[str, float]]) -> None:
-        """Add a line to the log, and write all that is needed to go on, and the model."""
+        """Add a line to the log, and write the model and all that is needed to resume."""
         mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
         tokens, loss = self.recipe.tokens_a_step, self.part("causal_lm_loss")
         line = {
@@ -167,7 +167,7 @@ class Trainer:
             part.load_state_dict(state["model" if part is self.model else "optimizer"])
 
     def export(self) -> None:
-        """Write the model as it is now in Hugging Face's layout, with recipe, log and plot."""
+        """Write the current model in Hugging Face's layout, with recipe, log and plot."""
         folder = self.run.folder / "model"
         model = copy.deepcopy(self.model).to("cpu", torch.bfloat16)
         checkpoint.save(model, self.config, folder, next(iter(SHIPPED.values())))

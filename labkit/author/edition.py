@@ -45,7 +45,7 @@ LEARNERS = (
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
-# of labkit/: the instructor's rooms, and a module for the reference alone
+# of labkit/: the instructor's rooms, and the fast path, which serves the reference alone
 LEFT_OUT = ("author", "grading", "site", "model/fast.py")
 # in learners/: in the edition
 LEARNERS_FILES = {

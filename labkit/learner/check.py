@@ -1,5 +1,8 @@
-"""Checks one exercise of the learner's package, and the whole model: what check("1.2") and
-assemble() do."""
+"""Checks of one exercise and of the whole model, for check("1.2") and assemble().
+
+The learner's code runs in this process and not in the sandbox of grading: a check answers in
+half a second, and a debugger works. The price is that only CPU time can be limited.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +38,16 @@ ASSEMBLY = said("Assembly  your own parts")
 def check_exercise(
     lab: Lab, exercise: Exercise, hint: str, quiet: bool = False
 ) -> tuple[Report, float]:
-    """The report on an exercise of the learner's package, and its points by visible checks.
+    """Run the visible checks of an exercise; return the report and the points.
 
-    The lab is judged alone: all other labs come from the reference.
+    Only the lab's own module is the learner's: all other labs come from the reference.
 
-    hint    how the learner asks for one, to be shown where something is wrong
-    quiet   without what the learner's code prints
+    hint     the next step of a learner whose code is wrong, such as 'hint("1.2") shows ...'
+    quiet    leave out the output of the learner's code
     """
     with torch_set_to(FRESH):
         sandbox = HomeSandbox(workspace.folder(), quiet)
-        report, score = _judged(lab, exercise, hint, sandbox)
+        report, score = _judge(lab, exercise, hint, sandbox)
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
     report.rows += [("note", sandbox.printed)] if sandbox.printed else []
@@ -53,13 +56,13 @@ def check_exercise(
     return report, score
 
 
-def _judged(
+def _judge(
     lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
 ) -> tuple[Report, float]:
     if not lab.is_checkable:
         return Report(exercise.heading, Status.NOT_CHECKED, needs_rows(lab)), 0.0
     try:
-        return _checked(lab, exercise, hint, sandbox)
+        return _check(lab, exercise, hint, sandbox)
     except OutOfTime as stopped:
         return Report(
             exercise.heading, Status.NOT_CHECKED, stopped_rows(stopped, exercise)
@@ -67,7 +70,7 @@ def _judged(
 
 
 def needs_rows(lab: Lab) -> list[tuple[str, str]]:
-    """What is missing on this machine, and where the lab's checks do run."""
+    """Rows on the package that this machine lacks, and where the lab's checks do run."""
     look = tr("this lab needs the package {package}, which is not installed", package=lab.needs)
     do = tr(
         "on Linux: pip install '.[{lab}]'; elsewhere read and predict, the other labs do "
@@ -78,7 +81,7 @@ def needs_rows(lab: Lab) -> list[tuple[str, str]]:
 
 
 def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:
-    """Where the learner's code was when its time was up.
+    """Rows on the line at which the learner's code ran out of time.
 
     exercise    the one that is checked
     """
@@ -99,59 +102,67 @@ def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[st
     ]
 
 
-def _checked(
+def _check(
     lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
 ) -> tuple[Report, float]:
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block) and not (exercise.hunt and block):
-        where = workspace.short_path(workspace.module_path(lab))
-        look = tr("{where} has no code for this exercise yet", where=where)
-        do = tr(
-            "write the exercise's cell and run it, then check again; stuck? {hint}", hint=hint
-        )
-        if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
-            look = tr(
-                "{where} defines {title}, but nothing marks it as this exercise",
-                where=where,
-                title=exercise.title,
-            )
-            do = tr(
-                'put "{exercise}" on the line before it', exercise=cells.directive(exercise)
-            )
-        return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
-    mentioned = banned.found_in(strip_unused(block, exercise.symbols), lab.not_allowed)
-    if mentioned:
+        return _not_started(lab, exercise, block, hint), 0.0
+    if mentioned := banned.found_in(strip_unused(block, exercise.symbols), lab.not_allowed):
         line = cells.line_in_cell(block, mentioned[1])
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
         look = where + tr(": ") + banned.message(mentioned[0], tr)
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle, ask = oracle_of(lab), sandbox.limited(package_in(workspace.folder()))
-
-    def student(call: Call) -> Outcome:
-        return localize(ask(lab.module, call), source, exercise.id)
-
-    package, not_allowed = workspace.judged_package(lab), lab.not_allowed
-    with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
-        failure = ask(lab.module, Call("__name__")).failure  # loads the module, and no more
-        if failure:
-            return _does_not_load(failure, lab, exercise), 0.0
-        try:
-            checks = visible_checks(lab, exercise)
-            result = run_checks(exercise, checks, student, oracle.reference)
-        except BrokenCheck as error:
-            result = Result(exercise, broken=str(error))
-    for check in result.checks:  # a kernel rounds once, not in Qwen3's steps: no note on that
-        check.rounded_otherwise &= not lab.needs
-    found = diagnose(result, oracle, block or "")
+    result = _run_visible_checks(lab, exercise, source, sandbox)
+    if isinstance(result, Failure):
+        return _does_not_load(result, lab, exercise), 0.0
+    found = diagnose(result, oracle_of(lab), block or "")
     result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
     return learner_report(result, found, step), result.score
 
 
+def _not_started(lab: Lab, exercise: Exercise, block: str | None, hint: str) -> Report:
+    names = {"where": workspace.short_path(workspace.module_path(lab)), "title": exercise.title}
+    defined = cells.defined_names(workspace.module_source(lab))
+    if block is None and set(exercise.symbols) & set(defined):
+        look = tr("{where} defines {title}, but nothing marks it as this exercise", **names)
+        line = cells.directive(exercise)
+        do = tr('put "{exercise}" on the line before it', exercise=line)
+    else:
+        look = tr("{where} has no code for this exercise yet", where=names["where"])
+        do = tr("write the exercise's cell and run it, then check again; stuck? {hint}",
+                hint=hint)  # fmt: skip
+    return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)])
+
+
+def _run_visible_checks(
+    lab: Lab, exercise: Exercise, source: str, sandbox: HomeSandbox
+) -> Result | Failure:
+    """Run the checks on the learner's module; return its Failure if it does not load."""
+    oracle, folder = oracle_of(lab), workspace.folder()
+    ask = sandbox.limited(package_in(folder))
+
+    def student(call: Call) -> Outcome:
+        return localize(ask(lab.module, call), source, exercise.id)
+
+    with imported(workspace.judged_package(lab), folder), banned.out_of_reach(lab.not_allowed):
+        if failure := ask(lab.module, Call("__name__")).failure:  # it only loads the module
+            return failure
+        try:
+            checks = visible_checks(lab, exercise)
+            result = run_checks(exercise, checks, student, oracle.reference)
+        except BrokenCheck as error:
+            result = Result(exercise, broken=str(error))
+    for check in result.checks:  # a kernel rounds once, not step by step as Qwen3 does
+        check.rounded_otherwise &= not lab.needs
+    return result
+
+
 @cache
 def oracle_of(lab: Lab) -> Oracle:
-    """Kept as long as the process: what a mistake gives is performed once."""
+    """Return the lab's oracle, one per process: it remembers the outcomes of mistakes."""
     return Oracle(lab)
 
 
@@ -161,7 +172,7 @@ def visible_checks(lab: Lab, exercise: Exercise) -> list[Check]:
 
 
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
-    """The report on a module that raises while it is loaded, or that cannot be read.
+    """Return the report on a module that cannot be imported.
 
     exercise    the one that is checked
     """
@@ -194,10 +205,10 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
-    """A note on the first exercise of the lab that this one uses and that fails its check."""
+    """A row on the first exercise that this one uses and that fails its own check."""
     for used in workspace.used_by(lab, exercise):
         quiet = HomeSandbox(workspace.folder(), quiet=True)
-        if _judged(lab, used, "", quiet)[0].status is Status.NOT_YET:
+        if _judge(lab, used, "", quiet)[0].status is Status.NOT_YET:
             note = tr(
                 "exercise {id}, {title}, which this one uses, does not pass: fix it first",
                 id=used.id,
@@ -208,7 +219,6 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
 
 
 def next_step(lab: Lab, exercise: Exercise) -> str:
-    """What comes after a passed exercise."""
     place = [e.id for e in lab.exercises].index(exercise.id)
     rest = [each for each in lab.exercises[place + 1 :] if not each.hunt]
     if exercise.hunt:
@@ -231,9 +241,9 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
 
 
 def assembly_report(check: Callable[[str], str]) -> Report:
-    """Run the learner's whole package and say which part is wrong.
+    """Run the learner's whole model and report the first wrong part.
 
-    check    how to check an exercise: "1.2" -> 'check("1.2")'
+    check    makes the text that checks an exercise: "1.2" -> 'check("1.2")'
     """
     labs = [lab for lab in LABS if any({*PARTS} & {*e.symbols} for e in lab.exercises)]
     empty = [e for lab in labs for e in workspace.unfinished(lab) if {*PARTS} & {*e.symbols}]
@@ -250,7 +260,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         step = tr("every part of this model is yours; now it can load a checkpoint and talk")
         return Report(tr(ASSEMBLY), Status.PASSED, [*verdict.rows, ("next", step)])
     rows, to_fix = verdict.rows, verdict.exercise
-    if to_fix in empty or verdict.passed:  # list all that is missing, and where to begin
+    if to_fix in empty or verdict.passed:  # list everything that is missing
         missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
         rows, to_fix = [row for row in rows if row[0] == "ok"], empty[0]
         rows.append(("look", tr("not written yet: {missing}", missing=missing)))

@@ -1,4 +1,4 @@
-"""A learner's commands: how far am I, is it right, help me."""
+"""A learner's commands: status, check, assemble, hint, solution."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def status() -> None:
     unchecked, every = [], []
     for lab in NOTEBOOKS:
         empty = unfinished(lab)
-        typed = _typed(lab) if empty else {}
+        typed = _typed_exercises(lab) if empty else {}
         found = [
-            (each, Status.NOT_STARTED, 0.0) if each in empty else (each, *_checked(lab, each))
+            (each, Status.NOT_STARTED, 0.0) if each in empty else (each, *_check(lab, each))
             for each in lab.exercises
         ]
-        points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
+        points, state = _totals(found) if lab in LABS else ("", "" if found else tr("to read"))
         minutes = f"{lab.minutes or ''}"
         table.add_row(
             f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", minutes, points, state
@@ -71,7 +71,7 @@ def status() -> None:
         every += found if lab in LABS else []
     console.print(table)
     for kind in KINDS:
-        points, passed = _in_all([each for each in every if each[0].kind == kind])
+        points, passed = _totals([each for each in every if each[0].kind == kind])
         console.print(
             pad(tr(kind), 9) + tr("{passed}, {points} points", passed=passed, points=points),
             highlight=False,
@@ -89,8 +89,8 @@ def status() -> None:
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
 
 
-def _typed(lab: Lab) -> Collection[str]:
-    """The exercises that the notebook answers, whether their cells were run or not."""
+def _typed_exercises(lab: Lab) -> Collection[str]:
+    """The exercises that the notebook answers, even if their cells were not run"""
     from labkit.learner.project import notebook_file
 
     try:
@@ -99,8 +99,7 @@ def _typed(lab: Lab) -> Collection[str]:
         return ()
 
 
-def _checked(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
-    """The state of an exercise into which something was written, and its points."""
+def _check(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
     from labkit.learner.check import check_exercise  # torch takes seconds to import
 
     task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
@@ -109,8 +108,8 @@ def _checked(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
     return report.status, points
 
 
-def _in_all(found: Sequence[tuple[Exercise, Status, float]]) -> tuple[str, str]:
-    """Points, and how many passed, of how many."""
+def _totals(found: Sequence[tuple[Exercise, Status, float]]) -> tuple[str, str]:
+    """Two texts: the points, and the number of exercises that passed"""
     earned, possible = sum(score for *_, score in found), sum(e.points for e, *_ in found)
     passed = sum(status is Status.PASSED for _, status, _ in found)
     return tr("{earned:g} of {possible:g}", earned=earned, possible=possible), tr(

@@ -1,4 +1,4 @@
-"""The ladder of help: three rungs for every exercise, and the answer as a step of its own."""
+"""The ladder of help: three hints for every exercise, then the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
 
 
 def sections(text: str) -> dict[str, dict[str, str]]:
-    """{exercise or question id: {heading: text}} of a hints or answers file."""
+    """Parse a hints or answers file: {exercise or question id: {heading: text}}"""
     found: dict[str, dict[str, str]] = {}
     current: dict[str, str] = {}
     marks = list(HEADING.finditer(text))
@@ -36,7 +36,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def rungs(lab: Lab, exercise: Exercise) -> list[str]:
-    """The texts of the three rungs; a bug hunt has one."""
+    """The texts of the three rungs; a bug hunt has one"""
     if exercise.hunt:
         return [OF_A_HUNT]
     path = SOLUTIONS / "hints" / f"{lab.module}.md"
@@ -45,7 +45,7 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
 
 
 def hints_shown(exercise: Exercise) -> int:
-    """The rung that the learner has seen last, 0 before the first."""
+    """The number of the last rung that the learner has seen, 0 before the first"""
     rung = record.remembered(record.HINTS).get(exercise.id)
     return rung if rung in range(last_rung(exercise) + 1) else 0
 
@@ -55,7 +55,7 @@ def last_rung(exercise: Exercise) -> int:
 
 
 def climb(exercise: Exercise, rung: int | None) -> int:
-    """The rung that comes next, or the one that is asked for; it is remembered."""
+    """Return the number of the next rung, or `rung`, and remember it."""
     rung = rung or min(hints_shown(exercise) + 1, last_rung(exercise))
     if rung != hints_shown(exercise):
         record.remember(record.HINTS, exercise.id, rung)
@@ -65,10 +65,10 @@ def climb(exercise: Exercise, rung: int | None) -> int:
 def hint_report(
     lab: Lab, exercise: Exercise, rung: int | None, ask: str, ask_answer: str
 ) -> Report:
-    """The next rung, or the one that is asked for.
+    """Show the next rung, or rung number `rung`.
 
-    ask           how to ask for a hint, such as hint("1.2")
-    ask_answer    how to ask for the answer
+    ask           text that asks for a hint, such as hint("1.2")
+    ask_answer    text that asks for the answer
 
     Errors: UnknownName for a rung that does not exist
     """
@@ -90,7 +90,7 @@ def hint_report(
 
 
 def next_help(lab: Lab, exercise: Exercise, ask: str, ask_answer: str) -> str:
-    """What a learner who is stuck can do now: the next rung, after the last one the answer."""
+    """The next step of a learner who is stuck: the next rung, after the last one the answer"""
     rung, last = hints_shown(exercise) + 1, last_rung(exercise)
     if rung <= last:
         return tr("{ask} shows rung {rung} of {count}", ask=ask, rung=rung, count=last)
@@ -100,8 +100,8 @@ def next_help(lab: Lab, exercise: Exercise, ask: str, ask_answer: str) -> str:
 
 
 def is_open(lab: Lab) -> bool:
-    """Whether the lab's code may be shown: it is practice, it is not sealed, or the learner's
-    own core exercises pass."""
+    """Whether the reference of a lab may be shown: the lab is practice, the reference is not
+    sealed, or the learner's core exercises pass."""
     is_plain = not lab.graded or not sealed.is_sealed(SOLUTIONS / f"{lab.module}.py")
     return is_plain or lab.module in record.passed_labs()
 
@@ -115,11 +115,11 @@ def explain_lock(lab: Lab) -> str:
 
 
 def solution_text(lab: Lab, exercise: Exercise, ask: str) -> str:
-    """The reference's code for an exercise.
+    """Return the reference's code for an exercise.
 
-    ask    how to ask for a hint
+    ask    text that asks for a hint
 
-    Errors: LookupError where it may not be shown, or not before the last rung
+    Errors: LookupError if the code is sealed, or rungs are left
     """
     if not is_open(lab):
         raise LookupError(explain_lock(lab))

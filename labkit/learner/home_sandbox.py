@@ -1,5 +1,9 @@
-"""Runs a learner's code at home under the rules of grading: the same packages, torch's settings
-restored afterwards, a limit of CPU time."""
+"""The rules of grading for code at home: the same packages, fresh settings of torch, a limit
+of CPU time.
+
+The limit is a signal and not a process of its own, which would have to import torch for each
+check. The price: a long call of C code is stopped late, and nothing is stopped on Windows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from traceback import walk_stack
@@ -28,7 +32,7 @@ from labkit.sandbox.inside.importer import PACKAGE
 from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit
 from labkit.sandbox.inside.torch_private import set_torch, torch_settings
 
-# The packages, beside Python's own, that are there wherever the course is installed
+# The packages that come with the course, beside Python's own
 PACKAGES = {
     *("tinyllm", "torch", "numpy", "matplotlib", "mpl_toolkits", "safetensors"),
     *("IPython", "tqdm", "typing_extensions"),
@@ -36,14 +40,14 @@ PACKAGES = {
 }
 ENDLESS = said("look for a loop that never ends")
 LONG_CALL = 30  # seconds of CPU time for one call of the learner's code in a cell of the course
-MOST_LINES, MOST_PRINTED = 20, 4000  # of what the code prints, and characters, that are shown
-TICK = 0.25  # seconds of CPU between two looks at the time, once it may be up
+MOST_LINES, MOST_PRINTED = 20, 4000  # of output that are shown: lines, characters
+TICK = 0.25  # seconds of CPU between two looks at the time
 
 FRESH = torch.float32, True, None  # torch's settings in a fresh process
 
 
 class OutOfTime(BaseException):
-    """The learner's code used up its CPU time; path, line and rank say where it was."""
+    """The learner's code used up its CPU time at this path, line and rank."""
 
     def __init__(self, path: str, line: int, rank: Any = None, seconds: Any = None):
         seconds = CPU_SECONDS if seconds is None else seconds
@@ -55,7 +59,7 @@ class HomeSandbox:
     """The limits for a learner's code in one check.
 
     folder    of its package
-    quiet     throw away what it prints; else `printed` is the beginning of that
+    quiet     discard its output; else `printed` has the beginning
     """
 
     def __init__(self, folder: str, quiet: bool = False):
@@ -63,11 +67,11 @@ class HomeSandbox:
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else KeptOutput()
         self.settings = FRESH
-        self.place: tuple[str, int, int | None] | None = None  # where the time was up
+        self.place: tuple[str, int, int | None] | None = None  # at which the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """For a block that runs the learner's code: raises OutOfTime where its time is up."""
+        """Run a block of the learner's code under the limits. Errors: OutOfTime"""
         with suppress(TimeLimit), torch_set_to(self.settings):
             try:
                 with (
@@ -85,7 +89,7 @@ class HomeSandbox:
         return self.output.beginning if isinstance(self.output, KeptOutput) else ""
 
     def limited(self, ask: Ask) -> Ask:
-        """The same function, under these limits."""
+        """Return `ask` under these limits."""
 
         def ask_within(module: str, call: Call) -> Outcome:
             with self.entered():
@@ -95,65 +99,36 @@ class HomeSandbox:
 
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
-        """Counts the CPU time of this thread alone: torch's others may spin for nothing.
-
-        Without a limit outside the main thread, which gets no signals, and on Windows.
-        """
-        is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or not hasattr(signal, "setitimer"):
-            yield
-            return
         start = time.thread_time()
 
-        def look(_: int, frame: FrameType | None) -> None:
-            frames = [each for each, _ in walk_stack(frame) if is_inside(each, self.folder)]
+        def look(frames: list[FrameType]) -> None:
             if frames and time.thread_time() - start >= self.left:
                 rank = Ranks.current.running if Ranks.current else None
                 self.place = frames[0].f_code.co_filename, frames[0].f_lineno, rank
                 raise TimeLimit
 
-        handler = signal.signal(signal.SIGPROF, look)
-        timer = signal.setitimer(signal.ITIMER_PROF, max(self.left, TICK), TICK)
         try:
-            yield
+            with at_ticks(self.folder, look):
+                yield
         finally:
-            signal.setitimer(signal.ITIMER_PROF, *timer)
-            signal.signal(signal.SIGPROF, handler)
             self.left -= time.thread_time() - start
 
 
 class LongCalls:
-    """Stops a single call of the learner's code that does not end, in a cell of the course.
+    """Stops a single call of the learner's code that does not end, in a cell of the course."""
 
-    folder    of the learner's package
-    """
-
-    def __init__(self, folder: str):
-        self.folder = folder
+    def __init__(self) -> None:
         self.call: FrameType | None = None  # the outermost one that runs
         self.since, self.is_announced = 0.0, False
 
-    def begin(self) -> None:
-        """Look at each tick of CPU time, where the system has such ticks."""
-        if hasattr(signal, "setitimer"):
-            self.handler = signal.signal(signal.SIGPROF, self._look)
-            signal.setitimer(signal.ITIMER_PROF, TICK, TICK)
-
-    def end(self) -> None:
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, self.handler)
-        self.call = None
-
-    def _look(self, _: int, frame: FrameType | None) -> None:
+    def look(self, frames: list[FrameType]) -> None:
         """Errors: OutOfTime, in the learner's code"""
-        frames = [each for each, _ in walk_stack(frame) if is_inside(each, self.folder)]
         call = frames[-1] if frames else None
         if call is not self.call:
             self.call, self.since, self.is_announced = call, time.thread_time(), False
         if call is None:
             return
-        file, line = Path(frames[0].f_code.co_filename).name, frames[0].f_lineno
+        path, line = frames[0].f_code.co_filename, frames[0].f_lineno
         seconds = time.thread_time() - self.since
         if seconds > CPU_SECONDS and not self.is_announced:
             self.is_announced = True
@@ -161,17 +136,40 @@ class LongCalls:
                 "tinyllm/{file} is at line {line} after {seconds} seconds in one call; it is "
                 "stopped after {limit}"
             )
-            print(tr(running, file=file, line=line, seconds=CPU_SECONDS, limit=LONG_CALL))
+            times = {"seconds": CPU_SECONDS, "limit": LONG_CALL}
+            print(tr(running, file=Path(path).name, line=line, **times))
         if seconds > LONG_CALL:
-            raise OutOfTime(frames[0].f_code.co_filename, line, seconds=LONG_CALL)
+            raise OutOfTime(path, line, seconds=LONG_CALL)
 
 
-def is_inside(frame: FrameType, folder: str) -> bool:
-    return str(Path(frame.f_code.co_filename).parent) == folder
+@contextmanager
+def at_ticks(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[None]:
+    """While open, call `look` at each tick of CPU time with the frames of the code in a
+    folder, the innermost first.
+
+    Measure the CPU time of this thread only: torch's other threads may spin. There are no ticks
+    on Windows and outside the main thread, which alone gets signals.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def handle(_: int, frame: FrameType | None) -> None:
+        files = ((each, Path(each.f_code.co_filename)) for each, _ in walk_stack(frame))
+        look([each for each, file in files if str(file.parent) == folder])
+
+    handler = signal.signal(signal.SIGPROF, handle)
+    timer = signal.setitimer(signal.ITIMER_PROF, TICK, TICK)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, *timer)
+        signal.signal(signal.SIGPROF, handler)
 
 
 class KeptOutput(CountedOutput):
-    """Keeps the beginning of what the learner's code prints, for below the report."""
+    """Keeps the beginning of the output, to be shown below the report."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +182,7 @@ class KeptOutput(CountedOutput):
 
     @property
     def beginning(self) -> str:
-        """Some lines under a line that says whose they are; "" if there are none."""
+        """The first lines of the output under a heading; "" if there is none."""
         lines = self.text.rstrip("\n").split("\n")[:MOST_LINES]
         if not self.text:
             return ""
@@ -197,7 +195,7 @@ class KeptOutput(CountedOutput):
 
 @contextmanager
 def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
-    """While open, torch has these settings, whatever the notebook has set."""
+    """While open, torch has these settings instead of the notebook's."""
     before = torch_settings()
     set_torch(*settings)
     try:
@@ -208,7 +206,7 @@ def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
 
 @contextmanager
 def known_packages_alone() -> Iterator[None]:
-    """While open, the learner's modules import what is there in grading, and nothing else."""
+    """While open, the learner's modules import only packages that grading has."""
     load = builtins.__import__
 
     def load_known(name: str, scope: Any = None, *rest: Any, **named: Any) -> Any:

@@ -1,4 +1,9 @@
-"""Whose code runs wherever a whole model does, and a model to talk with."""
+"""The code that runs where a whole model is needed (the learner's, if it works), and a model to
+talk with.
+
+A wrong model is found by its logits on two texts and not by all checks, which take longer.
+The price: a fault that these texts do not show stays.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +33,11 @@ CLOSE = 0.01  # logits of two right models in float32; a wrong one is further aw
 
 
 def error_text(error: Exception) -> str:
-    """Its kind and the first line of its message."""
+    """The type of an error and the first line of its message"""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-# Whose code
+# The code
 
 
 class Author(Enum):
@@ -44,7 +49,7 @@ class Author(Enum):
 
 
 def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
-    """Who wrote these labs' parts, and the labs with parts from the reference."""
+    """Return the author of these labs' parts, and the labs with parts from the reference."""
     if not any(written(lab) for lab in labs):
         return Author.COURSE, list(labs)
     empty = [lab for lab in labs if any(each.core for each in workspace.unfinished(lab))]
@@ -53,20 +58,20 @@ def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
 
 def your_code(
     labs: Sequence[Lab] = MODEL_LABS,
-    tell: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
     as_it_is: bool = False,
 ) -> SimpleNamespace:
-    """The parts of a model: the learner's package, filled from the reference where it is empty.
+    """Return the parts of a model: the learner's, with the reference in unfinished exercises.
 
-    The reference alone, where that model raises an error or gives other logits.
+    If that model raises an error or its logits are wrong, return the reference's parts.
 
-    tell        gets a line that says who wrote which part
+    report      called with lines that say who wrote which part
     as_it_is    return the learner's model even if it is wrong
     """
     written_by, _ = author(labs)
     if written_by is Author.COURSE:
         first, last = labs[0].number, labs[-1].number
-        tell(
+        report(
             tr(
                 "The course's own code stands in for all of yours, labs {first} to {last}.",
                 first=first,
@@ -75,27 +80,27 @@ def your_code(
         )
         return reference()
     try:
-        code = complete(labs) if as_it_is else _tried(labs)
+        code = complete(labs) if as_it_is else _code_that_runs(labs)
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
-        tell(
+        report(
             tr(
                 "Your model cannot talk yet: {problem}. `tinyllm assemble` shows which part.",
                 problem=problem,
             )
         )
-        tell(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
+        report(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
         return reference()
     mixed = tr(
         "{labs}. What stands in is the course's own.", labs=workspace.describe_authors(labs)
     )
-    tell(mixed if written_by is Author.MIXED else tr("Every part of this model is yours."))
+    report(mixed if written_by is Author.MIXED else tr("Every part of this model is yours."))
     return code
 
 
 def written(lab: Lab) -> list[Exercise]:
-    """The exercises into which something was written."""
+    """The exercises that are not empty"""
     empty = workspace.unfinished(lab)
     return [each for each in lab.exercises if each not in empty]
 
@@ -104,13 +109,15 @@ def reference() -> SimpleNamespace:
     return _namespace(importlib.import_module("solutions"), tr("the course's"))
 
 
-def _tried(labs: Sequence[Lab]) -> SimpleNamespace:
-    """tinyllm as its files are now, the reference in what is empty and in all later labs, once
-    it has run. Errors: NotReady where its logits are not the reference's."""
+def _code_that_runs(labs: Sequence[Lab]) -> SimpleNamespace:
+    """Return the learner's package, completed, after a trial run.
+
+    Errors: NotReady if its logits are not the reference's; any error of the learner's code
+    """
     code = complete(labs)
     writes = MODEL_LABS[-1] in labs
-    logits = _trial(code, writes)
-    pairs = zip(logits, _trial(reference(), writes), strict=True)
+    logits = _trial_logits(code, writes)
+    pairs = zip(logits, _trial_logits(reference(), writes), strict=True)
     gap = max(float((a - b).abs().max()) for a, b in pairs)
     if not gap < CLOSE:  # nan is not
         off = said("it runs and is wrong: logits are up to {gap:.2g} away from the reference's")
@@ -119,7 +126,8 @@ def _tried(labs: Sequence[Lab]) -> SimpleNamespace:
 
 
 def complete(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
-    """tinyllm as its files are now, the reference in what is empty; nothing is tried."""
+    """Import the learner's package as its files are now, with the reference in unfinished
+    exercises and in all later labs."""
     package = workspace.learner_modules()
     package |= workspace.reference_modules() | workspace.completed_modules(labs)
     with imported(package, workspace.folder()):
@@ -133,8 +141,8 @@ def _namespace(package: Any, author: str) -> SimpleNamespace:
 
 
 @torch.no_grad()
-def _trial(code: SimpleNamespace, writes: bool) -> list[Tensor]:
-    """Logits of the shipped models for one text, and for one written with the cache."""
+def _trial_logits(code: SimpleNamespace, writes: bool) -> list[Tensor]:
+    """Return logits of the shipped models for a text, and for one generated with a cache."""
     found = []
     for folder in hub.SHIPPED.values():
         model = checkpoint.load(folder, code, torch.float32)
@@ -152,9 +160,9 @@ def _trial(code: SimpleNamespace, writes: bool) -> list[Tensor]:
 def load_chat_model(
     name: str = "stories-dense", as_it_is: bool = False
 ) -> tuple[nn.Module, Tokenizer]:
-    """A model in float32 and its tokenizer; one printed line says whose code runs.
+    """Load a model in float32 and its tokenizer; a printed line says whose code runs.
 
-    as_it_is    run your code even where it is wrong
+    as_it_is    run your code even if it is wrong
     """
     folder = hub.resolve(name)
     tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, as_it_is=as_it_is)
@@ -164,7 +172,7 @@ def load_chat_model(
 def say(
     model: nn.Module, tokenizer: Any, text: str, *, temperature: float = 0.0, seed: int = 0
 ) -> str:
-    """Print what follows the text, piece by piece and wrapped at words, and return it.
+    """Generate a continuation of a text; print it as it comes, and return it.
 
     temperature 0 always takes the best token; above it, the same seed draws the same text.
     """
@@ -187,8 +195,7 @@ def _plain_generate(
     generator: torch.Generator,
     on_token: Callable[[Tensor], None],
 ) -> Tensor:
-    """Continue one text in the plainest way, which needs nothing of lab 07: no cache, draws by
-    temperature alone.
+    """Continue one text without lab 07: no cache, sampling by temperature only.
 
     Shapes: input_ids (1, T) -> (1, T + new)
     """

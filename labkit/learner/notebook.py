@@ -1,4 +1,4 @@
-"""What a notebook uses: start, predict, outcome, check, hint, solution, assemble, finish.
+"""A notebook's functions: start, predict, outcome, check, hint, solution, assemble, finish.
 
 After `start("rmsnorm")` in the first cell, every exercise cell that runs is saved into the
 lab's module of `tinyllm`, and the package is reloaded.
@@ -35,7 +35,7 @@ _session: Session | None = None
 
 
 def start(lab: str) -> None:
-    """Begin a lab: from here on, running an exercise cell saves it into the package.
+    """Start a lab: from now on, an exercise cell that runs is saved into the package.
 
     lab    the lab's name: "rmsnorm", "01" or "01_rmsnorm"
     """
@@ -52,7 +52,7 @@ def start(lab: str) -> None:
     if _session is not None:
         shell.events.unregister("pre_run_cell", _session.before_cell)
         shell.events.unregister("post_run_cell", _session.after_cell)
-        _session.end_long_calls()  # of this very cell, which began in that session
+        _session.long_calls.close()  # of this cell, which the old session has begun
     _session = Session(chosen, shell)
     shell.events.register("pre_run_cell", _session.before_cell)
     shell.events.register("post_run_cell", _session.after_cell)
@@ -84,7 +84,7 @@ def start(lab: str) -> None:
 
 
 def check(exercise_id: str) -> Report | float:
-    """Check an exercise now; the report says what is right, what is wrong first, and why."""
+    """Check an exercise: the report shows what is right, the first fault, and its cause."""
     lab, exercise = find_exercise(str(exercise_id))
     ladder = hints.next_help(lab, exercise, *help_calls(exercise))
     report, score = check_exercise(lab, exercise, ladder)
@@ -111,7 +111,7 @@ def assemble() -> Report:
 
 
 def finish(lab: str) -> Report:
-    """The end of a lab: its points, how its predictions went, what comes next."""
+    """Sum up a lab: points, predictions, questions, the next step."""
     return finish_report(find_lab(lab, NOTEBOOKS), _session.answered if _session else ())
 
 
@@ -122,7 +122,7 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
 
 
 def solution(exercise_id: str) -> ModelAnswer | None:
-    """Print the course's own code, after the third hint or once yours passes. Of a written
+    """Print the course's own code, after the third hint or once yours passes. For a written
     question, "1.a", show a model answer, once yours is written."""
     try:
         lab, exercise = find_question(str(exercise_id)) or find_exercise(str(exercise_id))

@@ -1,5 +1,8 @@
-"""What the learner's project remembers from one day to the next: exercises that passed, with
-which code, predictions, and hints. It is progress.json, in the project's folder."""
+"""progress.json in the learner's folder: exercises that passed, predictions, hints shown.
+
+An exercise counts as passed only while its code has the recorded fingerprint: nothing has to
+be invalidated when a cell changes. A file and not a database, so that it can be copied.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from labkit.course.files import write_whole
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 
-PASSED, PREDICTIONS, HINTS = "passed", "predictions", "hints"  # its parts
+PASSED, PREDICTIONS, HINTS = "passed", "predictions", "hints"  # the parts of the file
 
 
 def path() -> Path:
@@ -22,13 +25,13 @@ def path() -> Path:
 
 
 def remembered(part: str) -> dict[str, Any]:
-    """One part of it; {} where nothing is there, or nothing that can be read."""
+    """Return one part of the file; {} if it is missing or damaged."""
     found = _read().get(part)
     return found if isinstance(found, dict) else {}
 
 
 def remember(part: str, name: str, value: Any) -> None:
-    """Save a value, unless the folder is read-only. An unreadable file is moved aside."""
+    """Save a value, unless the folder is read-only. A damaged file is moved aside."""
     content = _read()
     if not content and path().exists():
         with suppress(OSError):
@@ -39,7 +42,7 @@ def remember(part: str, name: str, value: Any) -> None:
 
 
 def without_predictions(names: Iterable[str]) -> str | None:
-    """The file as it would be without these; None if it holds none of them."""
+    """Return the text of the file without these predictions, None if it has none of them."""
     content, known = _read(), remembered(PREDICTIONS)
     rest = {name: value for name, value in known.items() if name not in names}
     content[PREDICTIONS] = rest
@@ -55,20 +58,19 @@ def _read() -> dict[str, Any]:
 
 
 def record_pass(lab: Lab, exercise: Exercise) -> None:
-    """Remember that the exercise passes with its present code."""
     code = _code(lab, exercise)
     if code and remembered(PASSED).get(exercise.id) != code:
         remember(PASSED, exercise.id, code)
 
 
 def has_passed(lab: Lab, exercise: Exercise) -> bool:
-    """Whether the exercise passed with its present code."""
+    """Whether the exercise passed with its current code"""
     code = remembered(PASSED).get(exercise.id)
     return code is not None and code == _code(lab, exercise)
 
 
 def passed_labs() -> frozenset[str]:
-    """The modules of the labs whose core exercises all passed with their present code."""
+    """The modules of the labs whose core exercises all passed with their current code"""
     return frozenset(
         lab.module for lab in LABS if all(has_passed(lab, e) for e in lab.exercises if e.core)
     )

@@ -1,10 +1,15 @@
-"""A notebook at work: saves each exercise cell that runs into the lab's module of `tinyllm`."""
+"""An open notebook: each exercise cell that runs is saved into the lab's module of `tinyllm`.
+
+IPython's events and no cell magic: a cell stays plain Python, which any editor and any grader
+can read. The price is to find out from the text alone which exercise a cell answers.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -17,60 +22,55 @@ from labkit.course.sealed import NotReady
 from labkit.course.statements import statements
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTime
+from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTime, at_ticks
+from labkit.model.chat.stream import ChatError
+from labkit.model.values import CheckpointError
 
 IMPORTED = re.compile(r"^from tinyllm\.(\w+) import", re.MULTILINE)
-UNFINISHED = (NotReady, NotImplementedError, NameError, OutOfTime)
+MISSING = (NotReady, CheckpointError, ChatError)  # a part, memory, a model that can be used
+UNFINISHED = (*MISSING, NotImplementedError, NameError, OutOfTime)
 
 
 def describe_stop(stopped: OutOfTime) -> str:
-    """Where the learner's code was stopped, and what to do."""
+    """Describe where the learner's code was stopped, and what to do."""
     where = tr("tinyllm/{name}, line {line}", name=Path(stopped.path).name, line=stopped.line)
     texts = {"stopped": stopped, "where": where, "advice": tr(ENDLESS)}
     return tr("{stopped} ({where}): {advice}", **texts)
 
 
 class Session:
-    """One notebook at work, and its lab."""
-
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
         self.unsaved: dict[str, str] = {}  # {exercise whose last run was not saved: why}
         self.skipped = False  # whether a cell needed an exercise that is not written yet
         self.left_out = False  # whether the last cell did
         self.history: list[Cell] = []  # in the order in which they ran
-        self.long_calls: LongCalls | None = None  # while a cell of the course runs
+        self.long_calls = ExitStack()  # open while a cell of the course runs
 
     def before_cell(self, info: Any) -> None:
-        """IPython's pre_run_cell event: in a cell of the course no call runs forever."""
-        self.end_long_calls()
+        """IPython's pre_run_cell event: limit calls of the learner's code in a given cell."""
+        self.long_calls.close()
         self._stand_in(info.raw_cell or "")
         if self._is_given(info.raw_cell or ""):
-            self.long_calls = LongCalls(workspace.folder())
-            self.long_calls.begin()
+            self.long_calls.enter_context(at_ticks(workspace.folder(), LongCalls().look))
 
     def _stand_in(self, source: str) -> None:
-        """Import the modules of the package that a cell imports, and fill what is empty in
-        earlier labs, which they may use."""
+        """Import the modules of `tinyllm` that a cell imports, with the reference in unfinished
+        exercises of earlier labs."""
         names = {f"tinyllm.{name}" for name in IMPORTED.findall(source)} - sys.modules.keys()
         if not names:
             return
         try:
             self._load(sorted(names))
-        except (Exception, OutOfTime):  # of the learner's code; the cell itself shows it
+        except (Exception, OutOfTime):  # in the learner's code; the cell itself will show it
             return
 
     def _is_given(self, source: str) -> bool:
         return cells.cell_hash(source) in cells.given_cells()[self.lab.name]
 
-    def end_long_calls(self) -> None:
-        if self.long_calls:
-            self.long_calls.end()
-            self.long_calls = None
-
     def after_cell(self, result: Any) -> None:
-        """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
-        self.end_long_calls()
+        """IPython's post_run_cell event: save the answers that the cell gives or changes."""
+        self.long_calls.close()
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
         if self.left_out:
             self._forget_values(source)
@@ -90,8 +90,8 @@ class Session:
                 self._refresh(exercise)
 
     def _forget_values(self, source: str) -> None:
-        """Delete the values that a cell which was left out was to compute, so that a later
-        cell is left out too, and does not work on half of them or on older ones."""
+        """Delete the values that a cell assigns which was left out, so that later cells do not
+        work on older ones."""
         self.left_out = False
         for statement in filter(lambda each: each.is_value, statements(source)):
             for name in statement.binds:
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def answered(self) -> list[Exercise]:
-        """The exercises that a cell answered when it ran."""
+        """The exercises that an executed cell answers"""
 
         def answers(cell: Cell, exercise: Exercise) -> bool:
             part = cell.parts.get(exercise.id, cell.text)
@@ -114,7 +114,7 @@ class Session:
         self.unsaved[exercise_id] = why
 
     def _remember(self, cell: Cell) -> None:
-        """A cell that was run again, or that answers what another one did, replaces it."""
+        """Add a cell to the history; it replaces earlier runs and equal answers."""
         for other in self.history:
             other.parts |= dict.fromkeys(cell.parts.keys() & other.parts.keys(), "")
         others = [
@@ -126,10 +126,10 @@ class Session:
         self.history = [*others, cell]
 
     def _answer(self, exercise: Exercise, cell: Cell) -> None:
-        """Save what the cell just run answers, if it is the one that counts."""
+        """Save the answer of the cell that has just run, if it is the one that counts."""
         found = workspace.notebook_of(self.lab, self.history).answer(exercise)
         if found is None or found.cell is not cell:
-            self._say_what_counts(exercise, cell)
+            self._explain_which_counts(exercise, cell)
             return
         self.unsaved.pop(exercise.id, None)
         if found.inferred:
@@ -143,8 +143,8 @@ class Session:
             )
         self._save(exercise, found)
 
-    def _say_what_counts(self, exercise: Exercise, cell: Cell) -> None:
-        if exercise.id in cell.parts:  # an empty one; what the module holds stays
+    def _explain_which_counts(self, exercise: Exercise, cell: Cell) -> None:
+        if exercise.id in cell.parts:  # an empty one: the module keeps its code
             message, _ = workspace.save(self.lab, exercise, cell.parts[exercise.id])
             if message:
                 print(message)
@@ -160,7 +160,7 @@ class Session:
             )
 
     def _refresh(self, exercise: Exercise) -> None:
-        """Save an answer again if what it takes from other cells has changed by this one."""
+        """Save an answer again if this cell changed something that the answer uses."""
         block = cells.block(workspace.module_source(self.lab), exercise.id)
         if block is None or workspace.is_empty(exercise, block):
             return
@@ -183,7 +183,7 @@ class Session:
             self._export(exercise)
 
     def _warn_of_loss(self, source: str) -> None:
-        """An answer to an exercise that this lab has not."""
+        """Warn of an answer to an exercise of a different lab."""
         exercise_id = cells.exercise_in(source)
         if exercise_id and exercise_id not in [e.id for e in self.lab.exercises]:
             print(
@@ -195,8 +195,10 @@ class Session:
             )
 
     def _export(self, exercise: Exercise) -> bool:
-        """Let the notebook use the package's own objects, the ones that will be checked; False
-        where the module does not load, which is printed."""
+        """Put the module's objects, which will be checked, into the notebook.
+
+        If the module does not load, print the reason and return False.
+        """
         try:
             module = self._load()
         except OutOfTime as stopped:
@@ -222,9 +224,9 @@ class Session:
         return True
 
     def cell_raised(self, shell: Any, kind: type, error: Exception, trace: Any, **how) -> None:
-        """IPython's handler of UNFINISHED: a sentence where a traceback would tell no more."""
+        """IPython's handler of UNFINISHED: print one sentence instead of a traceback."""
         frames = [frame for frame, _ in walk_tb(trace)]
-        if isinstance(error, NotReady):
+        if isinstance(error, MISSING):
             print(tr("left out: {error}", error=error))
         elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
             print(
@@ -249,12 +251,12 @@ class Session:
         self.skipped = self.left_out = True
 
     def _load(self, others: Sequence[str] = ()) -> ModuleType:
-        """The lab's module; what it prints was shown when its cells ran."""
+        """Load the lab's module without its output, which was shown when its cells ran."""
         with HomeSandbox(workspace.folder(), quiet=True).entered():
             return workspace.load(self.lab, others)
 
     def export_saved_answers(self) -> None:
-        """Let the notebook use what the module holds already, whether or not its cells run."""
+        """Put the answers of the module into the notebook, even if their cells do not run."""
         empty = workspace.unfinished(self.lab)
         saved = [exercise for exercise in self.lab.exercises if exercise not in empty]
         if not saved:
@@ -266,15 +268,15 @@ class Session:
                 return
 
     def export_earlier_labs(self) -> None:
-        """Print who wrote the earlier labs that this one uses, and let the reference fill in
-        for what is empty in the notebook too."""
+        """Print who wrote the earlier labs that this one uses, and put the reference into the
+        notebook in place of their unfinished exercises."""
         labs = workspace.labs_used(self.lab)
         if not any(exercise.core for lab in labs for exercise in workspace.unfinished(lab)):
             return
         print(tr("From earlier labs: {lab}.", lab=workspace.describe_authors(labs)))
         try:
             module = self._load()
-        except (Exception, OutOfTime):  # of the learner's module; its check says what it is
+        except (Exception, OutOfTime):  # in the learner's module; its check will show it
             return
         names = self.shell.user_ns
         for name in names.keys() & vars(module).keys():

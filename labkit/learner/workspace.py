@@ -1,4 +1,4 @@
-"""The learner's package on disk: where an exercise lives, saving a cell, reloading it."""
+"""The learner's package `tinyllm` on disk: reading, saving and reloading its modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labkit.course.lang import tr
 from labkit.course.paths import PROJECT, ROOT, TESTS
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
-LAID_OUT = ".given"  # in a learner's project: each file as it was given last
+LAID_OUT = ".given"  # in a learner's project: copies of the files as the course gave them
 STUBS = TESTS / "visible" / "stubs.json"
 if PROJECT != ROOT:  # one installation for many users, each with a package in their home
     tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
@@ -34,18 +34,18 @@ class MissingModule(FileNotFoundError):
     """A module of tinyllm/ is missing or cannot be saved; the message says what to do."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows."""
+        """Let IPython show the message instead of a traceback."""
         return [str(self)]
 
 
 def exercise_named(error: NotImplementedError) -> str:
-    """What a stub's error says, "Exercise 1.2: RMSNorm", in the current language."""
+    """Translate the error of a stub, "Exercise 1.2: RMSNorm"."""
     id, _, name = str(error).removeprefix("Exercise ").partition(": ")
     return tr("Exercise {id}: {name}", id=id, name=name)
 
 
 def folder() -> str:
-    """The folder of the learner's package; on first use its empty modules are laid out."""
+    """Return the folder of the learner's package; if it is empty, write the skeletons there."""
     path = Path(tinyllm.__file__).parent
     if not any((path / f"{name}.py").exists() for name in skeletons()):
         first = (ROOT / "tinyllm" / "__init__.py").read_text("utf-8")
@@ -70,7 +70,7 @@ def not_writable(path: Path, error: OSError) -> MissingModule:
 
 
 def require_writable() -> None:
-    """Errors: MissingModule where the learner's package cannot be written."""
+    """Check that the learner's package can be written. Errors: MissingModule"""
     if not os.access(folder(), os.W_OK):
         raise not_writable(Path(folder()), PermissionError(errno.EACCES, "Permission denied"))
 
@@ -99,7 +99,7 @@ _source_overrides: dict[str, str] = {}  # {module: source}
 
 @contextmanager
 def override_source(lab: Lab, source: str) -> Iterator[None]:
-    """While open, the lab's module is checked as if its file had this source."""
+    """While open, the lab's module has this source instead of its file's."""
     _source_overrides[lab.module] = source
     try:
         yield
@@ -108,12 +108,12 @@ def override_source(lab: Lab, source: str) -> Iterator[None]:
 
 
 def source_in(path: Path) -> str:
-    """The source of a module of the package; overrides win."""
+    """Return the source of a module, from override_source if it is open."""
     return _source_overrides.get(path.stem) or path.read_text("utf-8")
 
 
 def short_path(path: Path) -> str:
-    """The path as a person would type it from the project's folder."""
+    """The path relative to the project's folder"""
     return f"{path.parent.name}/{path.name}"
 
 
@@ -122,9 +122,9 @@ def save(
 ) -> tuple[str, bool]:
     """Write an exercise cell into its module; a stub never overwrites an answer.
 
-    carried    names in it that came from other cells
+    carried    names in the cell that come from other cells
 
-    Returns a message, and whether the module holds the cell now.
+    Returns a message, and whether the module has the cell now.
     """
     path, source = module_path(lab), module_source(lab)
     name = short_path(path)
@@ -140,7 +140,7 @@ def save(
     after = cells.with_block(source, exercise, cell)
     if after == source:
         return tr("{name} already holds this code", name=name), True
-    write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
+    write_whole(path.with_suffix(".py~"), source)  # the version before, if a cell goes wrong
     write_whole(path, after)
     defined = cells.defined_names(cells.tidied(cell))
     missing = [symbol for symbol in exercise.symbols if symbol not in defined]
@@ -160,8 +160,8 @@ def save(
 
 
 def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
-    """The executed cells as a Notebook. Answers that only the module holds come first, the code
-    that they took from other cells last."""
+    """Return the executed cells as a Notebook. Answers that only the module has come first, the
+    code that they use of other cells comes last."""
     source = module_source(lab)
     answered = [key for cell in ran for key, part in cell.parts.items()
             if not is_empty(lab.exercise(key), part)]  # fmt: skip
@@ -176,30 +176,30 @@ def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
 
 
 def known_names(lab: Lab) -> list[str]:
-    """The names that are there without any answer."""
+    """The names that the lab's module defines or imports before anything is written"""
     return cells.given_names(skeletons()[lab.module])
 
 
 def is_empty(exercise: Exercise, cell: str | None) -> bool:
-    """True while nothing was written into the cell, whatever comments were added."""
+    """Whether a cell has no code beyond its stub; comments do not count"""
     return cells.is_empty(cell, stub_hash(exercise.id))
 
 
 @cache
 def skeletons() -> dict[str, str]:
-    """{module: its source as a learner first opens it}, written by `tinyllm build`."""
+    """{module: source of its stubs}, written by `tinyllm build`"""
     return json.loads(STUBS.read_text("utf-8")) if STUBS.exists() else {}
 
 
 @cache
 def stub_hash(exercise_id: str) -> str | None:
-    """The fingerprint of an exercise's stub."""
+    """Return the fingerprint of an exercise's stub, None if there is no such exercise."""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
 
 
 def load(lab: Lab, others: Sequence[str] = ()) -> ModuleType:
-    """The lab's module as the file has it now, and with it every lab module in memory.
+    """Load the lab's module from its file, and reload every lab module in memory.
 
     The unfinished exercises of earlier labs come from the reference.
 
@@ -219,18 +219,18 @@ def load(lab: Lab, others: Sequence[str] = ()) -> ModuleType:
             delattr(loaded, old)  # reload alone would keep what the file no longer has
         importlib.reload(loaded)
         if other in LABS and other.number < lab.number and fill_from_reference(other, loaded):
-            fresh = False  # the lab's module was imported before: it holds the empty ones
+            fresh = False  # the lab's module has imported the empty ones
     names = {f"tinyllm.{other.module}" for other in NOTEBOOKS}
     for given in [sys.modules[each] for each in others if each not in names]:
         if names & {getattr(part, "__module__", "") for part in vars(given).values()}:
-            importlib.reload(given)  # it holds the empty ones, too
+            importlib.reload(given)  # it has imported the empty ones
     return module
 
 
 def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
     """Fill the unfinished exercises of a loaded module from the reference, in memory only.
 
-    False if there are none.
+    Returns False if there are none.
     """
     if not unfinished(lab):
         return False
@@ -240,7 +240,7 @@ def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
 
 
 def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
-    """The labs' modules, the reference's code in their unfinished exercises."""
+    """Return the labs' modules with the reference's code in unfinished exercises."""
     modules, reference = {lab.module: module_source(lab) for lab in labs}, reference_modules()
     blocks = {
         exercise.id: cells.block(reference[lab.module], exercise.id) or ""
@@ -251,12 +251,12 @@ def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
 
 
 def unfinished(lab: Lab) -> list[Exercise]:
-    """The exercises into which nothing was written yet."""
+    """The exercises that are still empty"""
     return [e for e in lab.exercises if is_empty(e, cells.block(module_source(lab), e.id))]
 
 
 def describe_authors(labs: Iterable[Lab]) -> str:
-    """Who wrote the labs' parts, in a line: "rmsnorm: yours; rope: stands in"."""
+    """Describe who wrote the labs' parts: "rmsnorm: yours; rope: stands in"."""
     parts = []
     for lab in labs:
         core = [exercise for exercise in lab.exercises if exercise.core]
@@ -270,12 +270,12 @@ def describe_authors(labs: Iterable[Lab]) -> str:
 
 
 def learner_modules() -> dict[str, str]:
-    """The sources of all the learner's modules."""
+    """{module: source} of the learner's package"""
     return modules_in(Path(folder()))
 
 
 def judged_package(lab: Lab) -> dict[str, str]:
-    """The sources among which a lab is checked alone: its own, the reference's of all others.
+    """Return the package in which a lab is checked: its own module among the reference's.
 
     In an edition without a reference, all modules are the learner's.
     """
@@ -283,7 +283,7 @@ def judged_package(lab: Lab) -> dict[str, str]:
 
 
 def used_by(lab: Lab, exercise: Exercise) -> list[Exercise]:
-    """The lab's other exercises on which the learner's code for this one runs."""
+    """The other exercises of the lab that the learner's code for this one uses"""
     used, new = {exercise}, [exercise]
     while new:
         tree = cells.parsed(cells.block(module_source(lab), new.pop().id) or "")
@@ -295,6 +295,6 @@ def used_by(lab: Lab, exercise: Exercise) -> list[Exercise]:
 
 
 def labs_used(lab: Lab) -> list[Lab]:
-    """The earlier labs from which this lab's module imports."""
+    """The earlier labs from which this lab's module imports"""
     modules = set(re.findall(r"^from \.(\w+) import", module_source(lab), re.MULTILINE))
     return [other for other in LABS if other.number < lab.number and other.module in modules]

@@ -12,7 +12,7 @@ import typer
 
 from labkit.course.lang import tr
 from labkit.course.terminal import Problem, console
-from labkit.learner.talk.commands import problems_told
+from labkit.learner.talk.commands import problems_reported
 
 app = typer.Typer()
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -33,7 +33,7 @@ def look(
     browser: Annotated[bool, typer.Option(help="open it")] = True,
 ) -> None:
     """See a model at work, in a page that needs no network."""
-    with problems_told(), console.status(tr("starting torch")):
+    with problems_reported(), console.status(tr("starting torch")):
         from labkit.look.learner_code import compute
         from labkit.look.page import VIEWS, write
         from labkit.look.server import served

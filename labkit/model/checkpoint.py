@@ -1,6 +1,8 @@
-"""Loading a model from a folder and saving it to one, in Hugging Face's layout.
+"""Loading a model from a folder in Hugging Face's layout.
 
-The model's classes are handed in (`package`): a learner's or the reference's.
+The model's classes are an argument (`package`), a learner's or the reference's, so that one
+loader serves both. Tensors are checked against the model first, since `load_state_dict` alone
+would print hundreds of names.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from labkit.model import values, weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save
 from labkit.model.values import CheckpointError
-from labkit.model.weights import EMBEDDING, HEAD, Stored, listed
+from labkit.model.weights import EMBEDDING, HEAD, TensorHeader, list_names
 from labkit.sandbox.inside.torch_private import parameters_without_memory
 
 __all__ = ["CheckpointError", "load", "part", "resolve", "save"]
@@ -47,15 +49,15 @@ def load(
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
 ) -> nn.Module:
-    """The model in a folder, built from the classes of `package`, in evaluation mode.
+    """Load the model in a folder, in evaluation mode.
 
-    package offers Qwen3Config and Qwen3ForCausalLM, itself or in its modules config and
-    decoder. dtype None keeps that of the files. On the CPU, in that dtype, the weights stay
-    mapped from disk: they take memory once, as they are touched.
+    package    has Qwen3Config and Qwen3ForCausalLM, itself or in its modules config and decoder
+    dtype      None keeps the dtype of the files. On the CPU the weights then stay mapped from
+               disk: they take memory once, when they are touched.
 
-    Errors: a folder that is none, another architecture, and any tensor that is missing,
-            extra, misshaped, damaged or of another kind: CheckpointError names it. What the
-            package itself raises (an unfinished exercise) passes.
+    Errors: CheckpointError if there is no checkpoint, its architecture is a different one, or a
+            tensor is missing, extra, misshaped, damaged or quantized. Errors of the package,
+            such as an unfinished exercise, are passed on.
     """
     folder = existing(Path(folder))
     config = read_config(folder, part(package, "Qwen3Config"))
@@ -74,7 +76,10 @@ def load(
 
 
 def part(package: Any, name: str) -> Any:
-    """What a package calls `name`, itself or in the module where the course puts it."""
+    """Return the object `name` of a package, or of the module where the course has it.
+
+    Errors: CheckpointError if there is none
+    """
     found = getattr(package, name, None)
     if found is None and isinstance(package, ModuleType):
         try:
@@ -96,8 +101,10 @@ def part(package: Any, name: str) -> Any:
     return found
 
 
-def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied: bool) -> None:
-    """Raise CheckpointError unless every tensor has its place, and every place its tensor."""
+def check_fit(
+    folder: Path, model: nn.Module, stored: Mapping[str, TensorHeader], tied: bool
+) -> None:
+    """Check that files and model have the same tensors. Errors: CheckpointError"""
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if tied and HEAD not in stored:
         expected.pop(HEAD, None)
@@ -121,7 +128,7 @@ def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied
             if name in stored and stored[name].shape != shape
         ],
     }
-    lines = [f"  {what}: {listed(names)}" for what, names in complaints.items() if names]
+    lines = [f"  {what}: {list_names(names)}" for what, names in complaints.items() if names]
     if lines:
         head = tr("{folder} does not fit the model built from its config.json", folder=folder)
         text = "\n".join([head, *lines])
@@ -129,7 +136,7 @@ def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied
 
 
 def existing(folder: Path) -> Path:
-    """The folder, if it has a config.json; else CheckpointError."""
+    """Return the folder if it has a config.json. Errors: CheckpointError"""
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             "there is no {path}: a checkpoint is a folder with config.json and weights",
@@ -139,7 +146,7 @@ def existing(folder: Path) -> Path:
 
 
 def read_config(folder: Path, config_class: Any) -> Any:
-    """The config of a folder. Errors: none there, or one that cannot be: CheckpointError"""
+    """Read the config of a folder. Errors: CheckpointError if it is missing or impossible"""
     path = existing(folder) / "config.json"
     fields = dataclasses.fields(config_class)
     kinds = {
@@ -152,13 +159,15 @@ def read_config(folder: Path, config_class: Any) -> Any:
     found = values.read_object(path, kinds)
     try:
         return config_class.from_dict(found)
-    except (ValueError, RecursionError) as error:  # a message may quote what is nested deeply
+    except (ValueError, RecursionError) as error:  # quoting a deeply nested value
         raise CheckpointError("{path}: {error}", path=path, error=error) from error
 
 
-def check_size(folder: Path, config: Any, stored: Mapping[str, Stored]) -> None:
-    """Raise CheckpointError if the config asks for more layers, experts or numbers than the
-    files hold; a model is built only afterwards, as it may fill any memory."""
+def check_size(folder: Path, config: Any, stored: Mapping[str, TensorHeader]) -> None:
+    """Check that the config asks for no more layers, experts or numbers than the files have.
+
+    This comes before the model is built, which could fill the memory. Errors: CheckpointError
+    """
     hidden, experts = config.hidden_size, config.num_experts
     tensors, numbers = len(stored), sum(math.prod(each.shape) for each in stored.values())
     dense = set(config.mlp_only_layers)
@@ -194,7 +203,7 @@ def check_size(folder: Path, config: Any, stored: Mapping[str, Stored]) -> None:
 
 
 def _tied_head(folder: Path, state: Mapping[str, Tensor]) -> Tensor:
-    """The embedding; a head stored beside it (Qwen3-0.6B has one) must say the same."""
+    """Return the embedding; a stored head (Qwen3-0.6B has one) must be equal to it."""
     if HEAD in state and not torch.equal(state[HEAD], state[EMBEDDING]):
         raise CheckpointError(
             "{folder}: config.json says tie_word_embeddings, but {head} differs "

@@ -1,4 +1,8 @@
-"""Where the MODEL of a command leads: a folder, a checkpoint of the course, or the hub."""
+"""Resolving the MODEL of a command: a folder, a checkpoint of the course, or the hub.
+
+The hub's cache is also read by hand: huggingface_hub is an extra, and a model that was fetched
+once has to load without it.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +22,23 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def trained_folder() -> Path:
-    """Where lab 08 keeps the model that was trained there: beside the learner's package."""
+    """The folder in which lab 08 saves its model, beside the learner's package"""
     return Path(find_spec("tinyllm").origin).parents[1] / "build" / "runs" / "mine"
 
 
 def resolve(name: str | None = None) -> Path:
-    """The folder of a model: an existing folder, a shipped name, `mine` (see above), a hub
-    name such as Qwen/Qwen3-0.6B; no name means the first that ships.
+    """Return the folder of a model.
 
-    Errors: nothing of this name, no network, huggingface_hub not installed: CheckpointError
-            says what exists
+    name    a folder, a shipped name, `mine` (lab 08's model), or a name on the hub such as
+            Qwen/Qwen3-0.6B; None is the first that ships
+
+    Errors: CheckpointError if nothing has this name, there is no network, or huggingface_hub is
+            not installed
     """
     if name is None:
         name = next(iter(SHIPPED))
     if name and (folder := Path(name).expanduser()).exists():
-        of_run = folder / "model"  # a run's folder leads to the model in it
+        of_run = folder / "model"  # where a training run puts its model
         inside = not (folder / "config.json").exists() and (of_run / "config.json").exists()
         return of_run if inside else folder
     if name in SHIPPED:
@@ -52,7 +58,7 @@ def resolve(name: str | None = None) -> Path:
 
 
 def cached(name: str) -> Path | None:
-    """Where an earlier download of this name lies, None if there is none."""
+    """Return the folder of an earlier download, None if there is none."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     folder = folder / f"models--{name.replace('/', '--')}"

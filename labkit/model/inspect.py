@@ -1,4 +1,4 @@
-"""Looking into a model while it works: shapes, attention weights.
+"""Inspecting a model while it runs: shapes and attention weights.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, H query heads, K KV heads,
 D head_dim, I intermediate, V vocab_size, L layers.
@@ -6,8 +6,6 @@ D head_dim, I intermediate, V vocab_size, L layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from unittest import mock
 
 import torch
@@ -28,7 +26,7 @@ LETTERS = {
 
 @torch.no_grad()
 def shapes(model: nn.Module, input_ids: Tensor) -> list[tuple[str, str, tuple[int, ...]]]:
-    """What each part hands on: its name, the shape in letters and in numbers, as they run."""
+    """Return for each part that runs: its name, its output's shape in letters and numbers."""
     seen, hooks = [], []
     for name, module in model.named_modules():
         part = name.rpartition(".")[2]
@@ -50,18 +48,10 @@ def shapes(model: nn.Module, input_ids: Tensor) -> list[tuple[str, str, tuple[in
 
 @torch.no_grad()
 def attention_weights(model: nn.Module, input_ids: Tensor) -> Tensor:
-    """How much each token looks at each: (B, T) -> (L, B, H, T, T), every row sums to 1."""
-    with attention_recorded(model) as weights:
-        model(input_ids)
-    return torch.stack(weights)
+    """Return the attention weights: (B, T) -> (L, B, H, T, T), every row sums to 1.
 
-
-@contextmanager
-def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Yields a list; each attention layer that runs in the block appends weights (B, H, T, S).
-
-    Attention mixes values; over an identity matrix in their place it gives the weights
-    themselves, whoever wrote it.
+    Attention returns a weighted sum of values. With an identity matrix as values it returns the
+    weights, without knowing how a learner wrote it; the price is to compute it twice.
     """
     if not hasattr(model, "model"):
         raise NotReady("this model has no layers to look into: it only stands in for one")
@@ -74,4 +64,5 @@ def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
         return plain(query, key, value, *rest, **settings)
 
     with mock.patch.dict(names, scaled_dot_product_attention=recording):
-        yield weights
+        model(input_ids)
+    return torch.stack(weights)

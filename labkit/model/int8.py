@@ -1,9 +1,9 @@
-"""Matrices in int8: the quick path of lab 10's QuantizedLinear.
+"""Matrices in int8: the fast version of lab 10's QuantizedLinear.
 
 torch's dynamic quantization rounds a matrix once to 8 bits, with a scale per row, and its
-inputs at every call; its kernel multiplies whole numbers, never makes a float matrix, and reads
-a quarter of the bytes. The embedding, the norms and the routers of a mixture stay in float32.
-A table of the tied head is kept twice: as it was, to look tokens up in, and in int8.
+inputs at every call. Its kernel multiplies integers and reads a quarter of the bytes. The
+embedding, the norms and the routers of a mixture stay in float32. A tied table is kept twice,
+in float32 for the embedding and in int8 for the head.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ROUTER = "mlp.gate"  # a rounded score may send a token to another expert
 
 
 def in_int8(model: nn.Module) -> nn.Module:
-    """Round the matrices of a model in place; returns model, which can learn no more.
+    """Round the matrices of a model in place; return the model, which can no longer be trained.
 
-    dtype:  float32 in and out; on the CPU alone
-    Errors: other dtypes and devices, code that does more with a layer than call it, a torch
-            that lacks it: ChatError
+    dtype:  float32 in and out, on the CPU only
+    Errors: ChatError for other dtypes and devices, for code that does more with a layer than
+            call it, and for a torch without dynamic quantization
     """
     weight = next(model.parameters())
     tried = torch.zeros(1, 1, dtype=torch.long, device=weight.device)

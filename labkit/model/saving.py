@@ -31,12 +31,14 @@ def save(
     folder: str | Path,
     tokenizer_folder: str | Path | None = None,
 ) -> None:
-    """Write config.json, model.safetensors and, where a folder is given, its tokenizer's files.
+    """Write config.json, model.safetensors and the files of a tokenizer to a folder.
 
-    Each file is replaced whole, so a crash leaves no half of one; other files stay.
+    Each file is replaced as a whole, so a crash leaves the old one; other files stay. The price
+    is that the weights are in memory twice.
 
-    Errors: a folder that cannot be written, a head that should be tied and is not:
-            CheckpointError
+    tokenizer_folder    copy the tokenizer from here, None: write none
+
+    Errors: CheckpointError if the folder cannot be written, or a tied head differs
     """
     tensors = _tensors(model, config)
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")

@@ -1,7 +1,7 @@
-"""Text to token ids and back, and the layout of a chat, as a checkpoint folder defines them.
+"""The tokenizer and the chat template of a checkpoint folder.
 
-The work is done by the `tokenizers` library; this adds the chat, the stop tokens, and text
-that can be printed while it is being generated.
+The `tokenizers` library encodes and decodes. This adds the chat, the stop tokens, and text that
+can be printed while it is generated. `transformers` has all of it, but takes seconds to import.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from labkit.model.values import CheckpointError
 
 TEMPLATE = "chat_template.jinja"
 STOPS = ("<|im_end|>", "<|endoftext|>")
-CUT = "\uffff"  # no character: text that is exchanged never holds it
+CUT = "\uffff"  # not a character: no text contains it
 UNFINISHED = "\ufffd"  # what an incomplete UTF-8 character decodes to
 
 Message = Mapping[str, str]
@@ -35,8 +35,8 @@ GENERATION = {
     "top_p": values.SHARE,
 }
 
-# The steps of a byte-level tokenizer such as Qwen3's. Others may replace any text by any other,
-# again and again.
+# The steps of a byte-level tokenizer such as Qwen3's. Other steps may replace any text, again
+# and again.
 PARTS = {
     "model": ("BPE",),
     "normalizer": ("Sequence", "NFC", "NFD", "NFKC", "NFKD"),
@@ -45,13 +45,13 @@ PARTS = {
     "decoder": ("Sequence", "ByteLevel"),
 }
 STEPS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of a Sequence
-# A pattern by somebody else may take forever to match, and no call of the library can be ended
+# An unknown pattern may take forever to match, and a call of the library cannot be interrupted
 PATTERNS = {  # Qwen3's, and that of this course's models
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s",
 }
-MOST_SPECIAL = 10_000  # each is looked for in what a person types
+MOST_SPECIAL = 10_000  # each is searched for in every message
 MOST_TOKENS = 2**20
 NOTHING = values.Kind(said("nothing"), lambda value: value == "")
 BPE = {"continuing_subword_prefix": NOTHING, "end_of_word_suffix": NOTHING}
@@ -60,10 +60,10 @@ BPE = {"continuing_subword_prefix": NOTHING, "end_of_word_suffix": NOTHING}
 class Tokenizer:
     """The tokenizer of a checkpoint folder.
 
-    Reads tokenizer.json, and where they are there chat_template.jinja, tokenizer_config.json
-    and generation_config.json.
+    Reads tokenizer.json and, if they exist, chat_template.jinja, tokenizer_config.json and
+    generation_config.json.
 
-    Errors: no tokenizer.json, a damaged file: CheckpointError names it
+    Errors: CheckpointError if tokenizer.json is missing, or a file is damaged
     """
 
     def __init__(self, folder: str | Path):
@@ -90,7 +90,7 @@ class Tokenizer:
         self.special = re.compile("|".join(sorted(names, reverse=True)) or r"\b\B")
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text; special tokens written out in it become their ids."""
+        """Return the token ids of a text; spelled out special tokens become their ids."""
         whole = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates to "?"
         with library_errors(self.path):
             return self.library.encode(whole, add_special_tokens=False).ids
@@ -99,7 +99,7 @@ class Tokenizer:
         return self.library.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def token_bytes(self) -> list[bytes]:
-        """By token id its text; no bytes where an id is special or has no token."""
+        """Return the bytes of each token id; none for special tokens and unused ids."""
         printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
         others = [byte for byte in range(0x100) if byte not in printed]
         of_letter = {chr(byte): byte for byte in printed}
@@ -115,12 +115,12 @@ class Tokenizer:
         return self.library.token_to_id(token)
 
     def chat_text(self, messages: Sequence[Message], thinking: bool = True) -> str:
-        """The conversation as the model was taught to read it, up to where it shall answer.
+        """Render a conversation with the template, up to the beginning of the model's answer.
 
-        messages are {"role": "system" | "user" | "assistant", "content": text}. thinking
-        False asks the template for an empty <think> block before the answer.
+        messages    {"role": "system" | "user" | "assistant", "content": text}
+        thinking    False asks the template for an empty <think> block before the answer
 
-        Errors: no template, or one that fails: CheckpointError
+        Errors: CheckpointError if there is no template, or it fails
         """
         if not self.chat_template:
             raise CheckpointError(
@@ -149,10 +149,10 @@ class Tokenizer:
             ) from error
 
     def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
-        """The same as token ids.
+        """Render a conversation as token ids.
 
-        Only the template sets special tokens: one that a message spells out is cut in two
-        before it is encoded, and stays letters.
+        Only the template can set special tokens: one that a message spells out is cut in two
+        before it is encoded, so that it stays plain text.
         """
         letters = [
             {**message, "content": self.special.sub(_cut, message["content"])}
@@ -169,18 +169,18 @@ class Tokenizer:
 
 
 class TextPieces:
-    """The text of tokens, piece by piece as they come, and never half a character.
+    """Decodes tokens one by one into pieces of text, never into half a character.
 
-    The pieces and the rest, joined, are what decoding all tokens at once gives.
+    The pieces and the rest, joined, are the text of all tokens decoded at once.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.waiting = []  # tokens whose text is not all shown; the last one otherwise
-        self.text, self.shown = "", 0  # theirs, and how many of its characters are shown
+        self.waiting = []  # tokens whose text is not complete yet, at least the last token
+        self.text, self.shown = "", 0  # their text, and the number of characters returned
 
     def after(self, token_id: int) -> str:
-        """What can be shown now that one more token has come; it may be nothing."""
+        """Return the text that one more token completes, perhaps none."""
         self.waiting.append(token_id)
         self.text = self.tokenizer.decode(self.waiting)
         whole = self.text.removesuffix(UNFINISHED)
@@ -193,7 +193,7 @@ class TextPieces:
         return piece
 
     def rest(self) -> str:
-        """What is left when no more tokens come: the halves of a character."""
+        """Return the text left at the end: an incomplete character."""
         return self.text[self.shown :]
 
 
@@ -217,7 +217,7 @@ def _open(path: Path) -> tokenizers.Tokenizer:
 
 
 def _check_tokenizer(path: Path, text: str) -> None:
-    """Raise CheckpointError unless the file describes a byte-level tokenizer, as Qwen3 has."""
+    """Check that the file describes a byte-level tokenizer. Errors: CheckpointError"""
     found = values.parse_object(path, text, {"model": values.OBJECT})
     for part, kinds in PARTS.items():
         for step in _steps(found.get(part)):
@@ -245,7 +245,7 @@ def _check_tokenizer(path: Path, text: str) -> None:
 
 
 def _steps(part: Any) -> Iterator[Any]:
-    """A part of the tokenizer and, of a sequence, the steps in it."""
+    """Yield a part of the tokenizer and, if it is a sequence, all steps in it."""
     waiting = [] if part is None else [part]
     while waiting:
         step = waiting.pop()
@@ -257,17 +257,17 @@ def _steps(part: Any) -> Iterator[Any]:
 
 @contextmanager
 def library_errors(path: Path) -> Iterator[None]:
-    """Whatever the library raises in the block, as a CheckpointError about its file."""
+    """Turn any error of the library in the block into a CheckpointError about its file."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of its Rust code is no Exception
+    except BaseException as error:  # a panic of its Rust code is not an Exception
         raise CheckpointError("{path} is damaged: {error}", path=path, error=error) from error
 
 
 def _text(token: Any) -> str:
-    """A token as tokenizer_config.json writes it: a string, or an object with its content."""
+    """Return the text of a token, which tokenizer_config.json has as a string or an object."""
     token = token.get("content") if isinstance(token, Mapping) else token
     return token or ""
 

@@ -1,6 +1,7 @@
-"""Reading what came with a checkpoint: text of a limited size, JSON whose values have a type.
+"""Reading the text and JSON files of a checkpoint, with limits of size and checks of type.
 
-Somebody else wrote these files. Nothing in them is used before its size and type are known.
+The files come from strangers: no value is used before its type is known, so that errors are
+sentences and not tracebacks. The price is a table of types for every file that is read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value may be, and what a message calls it."""
+    """A type of values in JSON, and its name in messages."""
 
     name: str
     accepts: Callable[[Any], bool]
@@ -72,10 +73,9 @@ TOKEN = Kind(
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file; None if it does not exist.
+    """Return the text of a file, None if it does not exist.
 
-    Errors: a file that cannot be read, is not UTF-8, or has more than MOST_BYTES:
-            CheckpointError
+    Errors: CheckpointError if it cannot be read, is not UTF-8, or has more than MOST_BYTES
     """
     try:
         if not path.is_file():  # a pipe would keep its reader waiting
@@ -99,18 +99,18 @@ def read_text(path: Path) -> str | None:
 
 
 def read_object(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """The object in a JSON file, {} if it does not exist; null counts as a missing value.
+    """Return the object in a JSON file, {} if it does not exist; null counts as missing.
 
-    kinds   {key: what its value has to be}; the other keys are not looked at
+    kinds    {key: type of its value}; other keys are not checked
 
-    Errors: no JSON, no object, a value of another kind: CheckpointError names file and key
+    Errors: CheckpointError, with file and key, if the text or a value is not as expected
     """
     text = read_text(path)
     return {} if text is None else parse_object(path, text, kinds)
 
 
 def parse_object(path: Path, text: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """The same for the text of a file that has been read."""
+    """Return the object in the text of a JSON file, see read_object."""
     try:
         values = json.loads(text)
     except ValueError as error:
@@ -130,7 +130,7 @@ def parse_object(path: Path, text: str, kinds: Mapping[str, Kind]) -> dict[str, 
 def check_kinds(
     path: Path, values: Mapping[str, Any], kinds: Mapping[str, Kind], inside: str = ""
 ) -> None:
-    """Raise CheckpointError unless each value is of its kind; `inside` begins their names."""
+    """Check the types of values; `inside` is a prefix of names. Errors: CheckpointError"""
     for key, kind in kinds.items():
         value = values.get(key)
         if value is not None and not kind.accepts(value):

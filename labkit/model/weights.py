@@ -1,7 +1,7 @@
-"""The tensors of a checkpoint folder: which there are, in which file, and reading them.
+"""The tensors of a checkpoint folder: their names and files, and reading them.
 
-Hugging Face's layout: one model.safetensors, or several shards and an index that says which
-shard holds which tensor. Files are memory-mapped: opening a folder costs no memory.
+Hugging Face's layout: one model.safetensors, or several shards and an index of their tensors.
+Files are memory-mapped, so that opening a folder costs no memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from labkit.model.values import CheckpointError, Kind, read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor where tied
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor if tied
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 MOST_TENSORS = 2**17  # Qwen3-235B-A22B has 37,000
 SHARD = re.compile(r"[\w.-]{1,200}\.safetensors")
@@ -37,8 +37,8 @@ PLACES = Kind(
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What the header of a file says about one tensor; its numbers are not read yet."""
+class TensorHeader:
+    """The entry of a tensor in the header of a file; its numbers are not read yet."""
 
     path: Path
     shape: tuple[int, ...]
@@ -49,11 +49,11 @@ class Stored:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def stored_tensors(folder: Path) -> dict[str, Stored]:
-    """Every tensor of the folder by name, from the files' headers.
+def stored_tensors(folder: Path) -> dict[str, TensorHeader]:
+    """Return the headers of all tensors in a folder by name.
 
-    Errors: no weights, a missing shard, a damaged file, an index and shards that disagree, a
-            tensor that is no float32, bfloat16 or float16: CheckpointError names it
+    Errors: CheckpointError if there are no weights, a shard is missing or damaged, index and
+            shards disagree, or a dtype is not float32, bfloat16 or float16
     """
     if (folder / SINGLE).is_file():
         return _header(folder / SINGLE)
@@ -74,13 +74,13 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     )
 
 
-def common_dtype(stored: Mapping[str, Stored]) -> torch.dtype:
-    """The dtype of all tensors; of several, the one that loses nothing."""
+def common_dtype(stored: Mapping[str, TensorHeader]) -> torch.dtype:
+    """Return the smallest dtype that represents all tensors exactly."""
     return reduce(torch.promote_types, {tensor.dtype for tensor in stored.values()})
 
 
-def read(stored: Mapping[str, Stored]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors one by one, mapped from disk: memory is used when they are touched."""
+def read(stored: Mapping[str, TensorHeader]) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, tensor), mapped from disk: tensors take memory when they are touched."""
     by_file = defaultdict(list)
     for name, tensor in stored.items():
         by_file[tensor.path].append(name)
@@ -90,15 +90,15 @@ def read(stored: Mapping[str, Stored]) -> Iterator[tuple[str, Tensor]]:
                 yield name, file.get_tensor(name)
 
 
-def listed(names: Iterable[str], at_most: int = 3) -> str:
-    """Names for a message: the first few, and how many more."""
+def list_names(names: Iterable[str], at_most: int = 3) -> str:
+    """List names in a message: the first few, and the number of the others."""
     names = sorted(names)
     more = len(names) - at_most
     shown = tr(", ").join(names[:at_most])
     return tr("{names} and {more} more", names=shown, more=more) if more > 0 else shown
 
 
-def _header(path: Path) -> dict[str, Stored]:
+def _header(path: Path) -> dict[str, TensorHeader]:
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
@@ -111,7 +111,7 @@ def _header(path: Path) -> dict[str, Stored]:
                 )
             slices = {name: file.get_slice(name) for name in names}
             found = {
-                name: Stored(
+                name: TensorHeader(
                     path, tuple(part.get_shape()), _dtype(path, name, part.get_dtype())
                 )
                 for name, part in slices.items()
@@ -151,13 +151,13 @@ def _damage(path: Path, error: Exception) -> str:
     )
 
 
-def _sharded(folder: Path) -> dict[str, Stored]:
-    """The tensors of all shards that the index lists."""
+def _sharded(folder: Path) -> dict[str, TensorHeader]:
+    """Return the headers of the tensors in all shards of the index."""
     path = folder / INDEX
     places = read_object(path, {"weight_map": PLACES}).get("weight_map")
     if not places:
         raise CheckpointError("{path} has no weight_map, or an empty one", path=path)
-    found: dict[str, Stored] = {}
+    found: dict[str, TensorHeader] = {}
     for shard in sorted(set(places.values())):
         if not (folder / shard).is_file():
             raise CheckpointError(
@@ -166,6 +166,6 @@ def _sharded(folder: Path) -> dict[str, Stored]:
         found |= _header(folder / shard)
     if lost := places.keys() - found.keys():
         raise CheckpointError(
-            "no shard holds {names}, which {path} lists", names=listed(lost), path=path
+            "no shard holds {names}, which {path} lists", names=list_names(lost), path=path
         )
     return found

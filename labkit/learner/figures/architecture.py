@@ -1,4 +1,4 @@
-"""The whole of Qwen3 in one figure: where a lab sits, and which shapes flow through it.
+"""Qwen3 in one figure: the place of each lab, and the shapes between the parts.
 
     architecture("gqa")                          the part of lab 03 lit
     architecture(config=PRESETS["Qwen3-0.6B"])   all of it, with this model's numbers
@@ -29,7 +29,7 @@ from labkit.learner.figures.drawing import (
     show_svg,
 )
 
-# module of a lab -> (color, what its part is called, what the lab writes)
+# {module of a lab: (color, name of its part, description of the part)}
 DRAWN = {
     "rmsnorm": (SKY, said("norms"), said("the norms and the residual additions")),
     "rope": (ORANGE, said("positions"), said("the rotation of queries and keys")),
@@ -44,7 +44,7 @@ DRAWN = {
     ),
     "training": ("#000000", said("training"), said("the loss and the step that learns")),
 }
-# a lab that writes no part of the decoder is in the legend alone
+# labs without a part of the decoder are only in the legend
 LEGEND = {"tokenizer": said("tokenizer"), "serving": said("serving"),
           "posttraining": said("post-training"), "hybrid": said("after Qwen3")}  # fmt: skip
 PARTS = {
@@ -75,6 +75,7 @@ def architecture(lit: str | None = None, config: Any = None) -> None:
 
 
 def alt_text(lit: str | None = None) -> str:
+    """Describe the figure for readers who cannot see it."""
     whole = tr(
         "Qwen3 from token ids to logits: embeddings, a stack of equal layers, a final norm and "
         "lm_head; the sampled token joins the text, or the loss trains the model. One layer is "
@@ -91,13 +92,13 @@ def alt_text(lit: str | None = None) -> str:
 
 
 def words() -> list[str]:
-    """The texts of the drawing that are translated."""
+    """The texts of the drawing that are translated"""
     return [text.text for text in ElementTree.parse(FILE).iter(f"{{{SVG}}}text")
             if text.get("class") in ("note", "label")]  # fmt: skip
 
 
 def draw(lit: str | None = None, config: Any = None) -> str:
-    """The figure of `architecture` as SVG."""
+    """Return the figure as SVG, see `architecture` for arguments and errors."""
     if lit not in (None, "all", *PARTS):
         raise ValueError(f"there is no part {lit!r}; the parts are {', '.join(PARTS)}, all")
     lab = None if lit == "all" else lit
@@ -120,7 +121,8 @@ def draw(lit: str | None = None, config: Any = None) -> str:
 
 
 def style(names: list[str], lit: str | None, is_wire: bool = False) -> str:
-    """The colors of a group: of the lit part, of its first one if all are lit, else grey."""
+    """Return the CSS of a group: the color of the lit part (of its first part if all are lit),
+    else grey."""
     stream = next((name for name in names if name in STREAMS), None)
     parts = ["gqa"] if stream else [name for name in names if name in DRAWN]
     if lit is None:
@@ -143,7 +145,7 @@ def tint(color: str, white: float) -> str:
 
 
 def sizes(shape: str, config: Any) -> str:
-    """A shape such as "B, T, E", with the config's numbers for its letters."""
+    """Replace the letters of a shape such as "B, T, E" by the config's numbers."""
     if config is None:
         return shape
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -177,7 +179,7 @@ def write_lines(text: ElementTree.Element, lines: str) -> None:
 
 
 def add_legend(root: ElementTree.Element, lab: str | None, lit: str | None) -> None:
-    """The labs along the top, the letters along the bottom."""
+    """Write the labs along the top and the letters along the bottom."""
 
     def write(group: ElementTree.Element, words: str, x: float, y: float, size: float) -> None:
         place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "font-size": f"{size:.1f}"}
@@ -208,7 +210,7 @@ def add_legend(root: ElementTree.Element, lab: str | None, lit: str | None) -> N
 
 
 def add_font(root: ElementTree.Element) -> None:
-    """Carry the language's font along: an image uses no other file."""
+    """Embed the font of the language: an image cannot load other files."""
     for path in (FOLDER / language()).glob("*.ttf"):
         data = base64.b64encode(path.read_bytes()).decode("ascii")
         source = f"url(data:font/ttf;base64,{data})"

@@ -23,8 +23,8 @@ from labkit.course.syllabus import CAPTIONS, PREDICTIONS
 from labkit.learner.figures.labels import label, translate
 from labkit.learner.progress.predictions import outcome, show_now
 
-# Okabe and Ito's palette: told apart with every common colour blindness. Its yellow is
-# left out, too pale for a line on white.
+# Okabe and Ito's palette, for every common colour blindness. Its yellow is left out, too pale
+# for a line on white.
 BLACK, GREY, ORANGE, SKY = "#000000", "#767676", "#E69F00", "#56B4E9"
 GREEN, BLUE, VERMILION, PURPLE = "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 
@@ -79,8 +79,7 @@ PIXELS_PER_INCH = 96  # on the page; the picture holds twice as many
 
 
 def show(figure: Figure, text: str) -> None:
-    """Display `figure` in the notebook as a PNG with a text for those who cannot see it, then
-    close it.
+    """Display `figure` in the notebook as a PNG with an alternative text, then close it.
 
     `text` is also the caption below the picture: a key of CAPTIONS, "1.cloud", or the text
     itself, put together from the figure's own numbers. Outside a notebook it is printed
@@ -102,7 +101,7 @@ def show(figure: Figure, text: str) -> None:
         show_now(outcome(text))
 
 
-# behind words, for what is told apart by number alone, such as experts
+# backgrounds of words, for things that have only a number, such as experts
 YELLOW = "#F0E442"
 DISTINCT = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, YELLOW)
 
@@ -113,8 +112,11 @@ def shade(
     columns: int = 84,
     kinds: Sequence[int] | None = None,
 ) -> Figure:
-    """A text of which each piece is the darker the larger its weight; where `kinds` are given,
-    a number for each piece, in that number's colour of DISTINCT and behind it, small."""
+    """Draw a text with each piece the darker the larger its weight.
+
+    kinds    a number for each piece: it picks a colour of DISTINCT and is written, small,
+             behind the piece
+    """
     rows, at = [[]], 0
     hues = [BLUE if kinds is None else DISTINCT[k % len(DISTINCT)] for k in kinds or weights]
     marks = [""] * len(hues) if kinds is None else kinds
@@ -164,7 +166,7 @@ def show_svg(svg: str, alt: str) -> None:
 
 
 def as_html(figure: Figure, alt: str) -> str:
-    """The figure as an image, its labels in the language in use."""
+    """Return the figure as an <img>, its labels in the current language."""
     translate(figure)
     for axis in figure.axes:
         if axis.images:  # lines would cut its cells
@@ -177,7 +179,7 @@ def as_html(figure: Figure, alt: str) -> str:
 
 
 def image(kind: str, content: bytes, alt: str, width: int) -> str:
-    """An <img> that carries its content within itself, so that nothing has to be fetched."""
+    """Return an <img> with its content as a data URL: nothing has to be fetched."""
     data = base64.b64encode(content).decode("ascii")
     style = "max-width: 100%; height: auto; background: white"
     source = f"data:image/{kind};base64,{data}"

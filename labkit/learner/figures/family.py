@@ -1,12 +1,15 @@
-"""The wider family: which choices well-known language models made, as rows to explore.
+"""The wider family: the choices of well-known language models as a table.
 
     table(MODELS)                                       all of them, by year
     table(m for m in MODELS if m.attention == "MLA")    some of them
     compare("Qwen3-0.6B", "Llama-3.2-1B")               side by side, with what can be computed
 
 The rows are those of family.csv, mostly the largest model of each family. A `?` is a field
-that its source does not state (a computed number is then nan); an empty field is a thing that
-the model does not have.
+that its source does not state (a computed number is then nan); an empty field is something
+that the model does not have.
+
+A csv file and not the configs of the hub: many of these models (GPT-3, PaLM) were never
+published, and a reader can check a row against its paper.
 """
 
 from __future__ import annotations
@@ -52,19 +55,17 @@ class Model:
     activation: str
     window: str  # share of the layers that see only the last few tokens
     state: str  # layers with a state; their key heads, value heads, features of each
-    layers: int  # of an encoder and of a decoder, where there are two
+    layers: int  # of the encoder and of the decoder each, if there are two
     width: int  # hidden_size
     heads: int
-    kv_heads: int  # None where the cache holds latents
+    kv_heads: int  # None if the cache holds latents
     head_dim: int  # width / heads by default
-    inner: int  # intermediate_size of a dense feed-forward layer; None where there is none
+    inner: int  # intermediate_size of a dense feed-forward layer, if there is one
     vocab: int
     tied: str  # yes: input and output share one table
-    positions: int  # learned ones, if any
-    experts: str  # used of all, + those that are always used
+    experts: str  # "used of all + always used"
     expert_inner: int
     dense_layers: int  # the first ones, without experts
-    q_latent: int
     kv_latent: int
     rope_dim: int  # of a key, beside its latent
     extra: str
@@ -72,7 +73,6 @@ class Model:
 
     @property
     def address(self) -> str:
-        """Where to look it up."""
         return self.source if "://" in self.source else f"https://arxiv.org/abs/{self.source}"
 
     @property
@@ -82,67 +82,19 @@ class Model:
         return kinds.get(self.kv_heads, "GQA")
 
     @property
-    def parameters(self) -> float:
-        """Learned numbers in all matrices and tables; norms and biases add a thousandth.
-
-        An activation that is not known counts as ungated; a table, as shared by input and
-        output where the source does not say so.
-        """
-        return self._count(active=False)
-
-    @property
-    def active_parameters(self) -> float:
-        """Those of `parameters` that work on one token; both tables of the vocabulary count."""
-        return self._count(active=True)
-
-    @property
     def active_share(self) -> float:
-        """The part of `parameters` that works on one token, from 0 to 1."""
-        return self.active_parameters / self.parameters
+        """The share of the parameters that works on one token, from 0 to 1"""
+        return self.active / self.billions
 
     @property
     def kv_bytes(self) -> float:
-        """Bytes that one more token adds to the cache, in bfloat16, until a window is full."""
+        """Bytes that one more token adds to the cache, in bfloat16, until a window is full"""
         if self.kv_latent:
             return 2 * self.layers * (self.kv_latent + self.rope_dim)
         if self.kv_heads == UNKNOWN:
             return math.nan
-        return 2 * (self.layers - self._state()[0]) * 2 * self.kv_heads * self.head_dim
-
-    def _state(self) -> tuple[int, int]:
-        """How many layers carry a state (lab 12), and the numbers in the matrices of each."""
-        if not self.state:
-            return 0, 0
-        layers, keys, values, size = map(int, re.findall(r"\d+", self.state))
-        return layers, self.width * (2 * keys * size + 3 * values * size + 2 * values)
-
-    def _attention(self) -> int:
-        """Numbers in the matrices of one attention layer."""
-        query = self.heads * self.head_dim
-        if self.kv_latent:  # MLA: queries and keys have rope_dim features more
-            rotary = self.heads * self.rope_dim
-            queries = self.q_latent * (self.width + query + rotary)
-            cached = self.width * (self.kv_latent + self.rope_dim)
-            return queries + cached + self.kv_latent * 2 * query + query * self.width
-        distances = self.width * query if self.position == "Transformer-XL" else 0
-        gate = self.width * query if self.state else 0  # GatedAttention
-        return 2 * self.width * (query + self.kv_heads * self.head_dim) + distances + gate
-
-    def _count(self, active: bool) -> float:
-        if UNKNOWN in (self.inner, self.vocab, self.kv_heads):
-            return math.nan
-        matrices = (3 if self.activation.endswith("GLU") else 2) * self.width
-        chosen, routed, shared = (*map(int, re.findall(r"\d+", self.experts)), 0, 0, 0)[:3]
-        dense = self.dense_layers if routed else self.layers
-        busy = shared + (chosen if active else routed)
-        sparse = matrices * busy * (self.expert_inner or 0) + self.width * routed
-        feed_forward = dense * matrices * (self.inner or 0) + (self.layers - dense) * sparse
-        tables = (2 if self.tied == "no" else 1) * self.vocab + (self.positions or 0)
-        if self.category == "encoder-decoder":  # a decoder's layer also attends to the encoder
-            return 3 * self.layers * self._attention() + 2 * feed_forward + tables * self.width
-        stateful, state = self._state()
-        attention = (self.layers - stateful) * self._attention() + stateful * state
-        return attention + feed_forward + tables * self.width
+        stateful = int(self.state.split()[0]) if self.state else 0  # lab 12: no cache
+        return 2 * (self.layers - stateful) * 2 * self.kv_heads * self.head_dim
 
 
 def _load() -> list[Model]:
@@ -175,7 +127,7 @@ CHOICES = (
     *(said("activation"), said("attention"), said("window"), said("state"), said("layers")),
     *(said("width"), said("heads"), said("kv_heads")),
 )
-BESIDE = {  # what `compare` shows: the label, and the value
+BESIDE = {  # the rows of `compare`: label, value
     **{name: attrgetter(name) for name in CHOICES},
     "head_dim": attrgetter("head_dim"),
     said("experts"): attrgetter("experts"),
@@ -186,7 +138,6 @@ BESIDE = {  # what `compare` shows: the label, and the value
     said("tied"): attrgetter("tied"),
     said("extra"): attrgetter("extra"),
     said("published"): lambda m: _shown(m.billions, 1, "B"),
-    said("parameters"): lambda m: _shown(m.parameters, 1e-9, "B"),
     said("active share"): lambda m: _shown(m.active_share, 100, "%"),
     said("KV a token"): lambda m: _shown(m.kv_bytes, 1 / 1024, "KiB"),
     said("source"): attrgetter("source"),
@@ -195,7 +146,7 @@ BESIDE = {  # what `compare` shows: the label, and the value
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, the first with the titles: a table in a notebook, lines elsewhere."""
+    """Rows of text, titles first: rendered as a table in a notebook, as lines elsewhere."""
 
     rows: list[list[str]]
 
@@ -213,7 +164,7 @@ class Table:
 
 
 def _html_cell(text: str) -> str:
-    """The <td> of a text; a model's source becomes a link."""
+    """Return the <td> of a text; a model's source becomes a link."""
     shown = html.escape(text.removeprefix(HUB))
     address = next((m.address for m in MODELS if m.source == text), None)
     return (
@@ -224,14 +175,13 @@ def _html_cell(text: str) -> str:
 
 
 def table(models: Iterable[Model]) -> Table:
-    """A row for each model."""
     return Table([COLUMNS, *([_text(getattr(m, n)) for n in COLUMNS] for m in models)])
 
 
 def compare(*names: str) -> Table:
-    """Some models side by side: their choices, and what follows from their sizes.
+    """Return models side by side: their choices, and numbers computed from their sizes.
 
-    names   as in MODELS; capitals, spaces and dashes do not matter
+    names    as in MODELS; case, spaces and dashes do not matter
 
     Errors: ValueError for an unknown name, with the nearest ones
     """
@@ -241,7 +191,7 @@ def compare(*names: str) -> Table:
 
 
 def find_model(name: str) -> Model:
-    """The model of this name. Errors: ValueError with the nearest names."""
+    """Find a model by its name. Errors: ValueError with the nearest names"""
     known = {_plain(model.name): model for model in MODELS}
     if _plain(name) in known:
         return known[_plain(name)]

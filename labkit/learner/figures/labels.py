@@ -1,7 +1,8 @@
-"""Translates the labels of a figure, when it becomes a picture.
+"""Translates the labels of a figure when it is rendered.
 
-The code that draws writes English. A message may have placeholders, "layer {0}": the text in
-their place is translated if it is a message, too.
+The code that draws is in English in every edition. A message may have placeholders,
+"layer {0}"; the text in a placeholder is translated, too, if it is a message. The price is to
+recognize a composed label by patterns.
 
 It needs matplotlib, so nothing that `import labkit` loads may import this module.
 """
@@ -23,7 +24,7 @@ PLACE = re.compile(r"\{\d\}")
 
 
 def label(text: str) -> str:
-    """A label in the current language; a label that no catalog has stays as it is."""
+    """Translate a label; one that is in no catalog stays as it is."""
     if language() == ENGLISH or not re.search("[a-z]{2}", text):
         return text
     if (translated := tr(text)) != text:
@@ -38,7 +39,7 @@ def label(text: str) -> str:
 
 @cache
 def _patterns(chosen: str) -> list[tuple[re.Pattern, str]]:
-    """Every message with places, those with the most words first."""
+    """All messages with placeholders as patterns, the longest first"""
     found = [message for message in known_messages() if "{0}" in message]
     found.sort(key=lambda message: -len(PLACE.sub("", message)))
     return [
@@ -49,7 +50,7 @@ def _patterns(chosen: str) -> list[tuple[re.Pattern, str]]:
 
 @cache
 def _font(chosen: str) -> str | None:
-    """The name of the language's own font, known to matplotlib from now on."""
+    """Register the language's own font with matplotlib and return its name."""
     for path in sorted((FOLDER / chosen).glob("*.ttf")):
         fontManager.addfont(path)
         return get_font(path).family_name
@@ -57,13 +58,12 @@ def _font(chosen: str) -> str | None:
 
 
 def families() -> list[str]:
-    """The fonts of a label: what one lacks is taken from the next."""
+    """The fonts of a label; a character that one lacks comes from the next"""
     font = _font(language())
     return ["sans-serif", font] if font else ["sans-serif"]
 
 
 def translate(figure: Figure) -> None:
-    """Translate every label of a figure."""
     if language() == ENGLISH:
         return
     for axes in figure.findobj(Axes):
@@ -73,12 +73,12 @@ def translate(figure: Figure) -> None:
         translated = label(text.get_text())
         if translated != text.get_text():
             text.set_text(translated)
-            # a formula's text has one font: the one with the language's characters
+            # a formula uses one font only: the one with the language's characters
             text.set_fontfamily(families()[::-1] if "$" in translated else families())
 
 
 def _translate_ticks(axis: Axis) -> None:
-    """Matplotlib writes tick labels again in each drawing, so its formatter must translate."""
+    """Let the formatter translate: matplotlib writes tick labels anew for each drawing."""
     formatter = axis.get_major_formatter()
     say = formatter.format_ticks
     formatter.format_ticks = lambda places: [label(str(each)) for each in say(places)]

@@ -1,5 +1,5 @@
-"""A corpus with planted faults, as a crawl brings them, for lab 08: what is wrong with each
-text is known, so that a filter can be scored."""
+"""A corpus for lab 08 with planted faults, like those of a crawl. The fault of each text is
+known, so that a filter can be scored, which real crawls do not allow."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from storyworld.reader import read_story, split_sentences
 from storyworld.words import BOYS, GIRLS
 
 FAULTS = {"doubled": 0.2, "near-doubled": 0.15, "contradictory": 0.15, "cut off": 0.1}
-MOST_COPIED = 5  # texts that most copies are made of, as of a page that is everywhere
+MOST_COPIED = 5  # half of all copies are of these few texts, as of a popular page
 Labeled = tuple[str, str]  # a text and its fault, "" for none
 
 
 def crawl(seed: int, count: int) -> list[Labeled]:
-    """So many texts in a drawn order, a planted fault in more than half of them. What was to be
-    doubled before there was a text to double has no fault."""
+    """Return `count` texts, with planted faults in more than half of them.
+
+    A text that should be a copy before there is anything to copy has no fault.
+    """
     rng = Random(f"TinyLLM crawl {seed}")
     found = islice(stories(SPLITS["train"][500_000 + seed]), count)
     texts: list[Labeled] = []
@@ -50,7 +52,7 @@ def _with_fault(
 
 
 def _altered(text: str, rng: Random) -> str:
-    """The text with another first name for its hero, or without its last sentence."""
+    """Return the text with a different name of its hero, or without its last sentence."""
     sentences = split_sentences(text)
     if rng.random() < 0.5:
         return " ".join(sentences[:-1])
@@ -60,7 +62,7 @@ def _altered(text: str, rng: Random) -> str:
 
 
 def _contradictory(text: str, rng: Random) -> str:
-    """The text with its sentences in another order, until the reader refuses one."""
+    """Shuffle the sentences of a text until the reader finds a contradiction."""
     sentences = split_sentences(text)
     while not read_story(mixed := " ".join(sentences)).contradictions:
         rng.shuffle(sentences)
@@ -68,22 +70,21 @@ def _contradictory(text: str, rng: Random) -> str:
 
 
 def contradictions(text: str) -> int:
-    """How many sentences of a story its world refuses."""
+    """The number of sentences of a story that contradict earlier ones"""
     return len(read_story(text).contradictions)
 
 
 def shingles(text: str, words: int = 3) -> Tensor:
-    """A number for each run of so many words: (S,), int64, each once, below 2^31 - 1."""
+    """Return a hash for each run of `words` words: (S,), int64, each once, below 2^31 - 1."""
     split = text.split()
     runs = {" ".join(split[i : i + words]) for i in range(len(split) - words + 1)}
     return torch.tensor(sorted(crc32(run.encode()) % (2**31 - 1) for run in runs)).long()
 
 
 def scores(texts: Sequence[Labeled], chosen: Collection[int]) -> dict[str, float]:
-    """Of each fault the share that a filter found, and of all that it left out the share that
-    is a fault.
+    """Score a filter: its recall for each kind of fault, and its precision.
 
-    chosen  the numbers of the texts that it kept
+    chosen    the numbers of the texts that it kept
     """
     left_out = [kind for i, (_, kind) in enumerate(texts) if i not in set(chosen)]
     kinds = [kind for _, kind in texts]
@@ -93,7 +94,7 @@ def scores(texts: Sequence[Labeled], chosen: Collection[int]) -> dict[str, float
 
 
 def packed(tokenizer, texts: Iterable[str], length: int, size: int, steps: int) -> list[Tensor]:
-    """Batches (size, length) of texts one behind the other; all over again at their end."""
+    """Concatenate the texts, repeated as needed, and cut them into batches (size, length)."""
     ids: list[int] = []
     for text in texts:
         ids += tokenizer.encode(text + END_OF_TEXT, add_special_tokens=False).ids
@@ -103,7 +104,7 @@ def packed(tokenizer, texts: Iterable[str], length: int, size: int, steps: int) 
 
 
 def clean_batch(tokenizer, count: int, longest: int) -> Tensor:
-    """Labels (count, longest) of new stories without a fault, to measure a model on."""
+    """Return labels (count, longest) of new stories without faults, to evaluate a model."""
     found = islice(stories(SPLITS["validation"][0]), count)
     rows = [tokenizer.encode(s.text + END_OF_TEXT, add_special_tokens=False).ids for s in found]
     return torch.tensor([(row + [IGNORE] * longest)[:longest] for row in rows])

@@ -38,9 +38,9 @@ Questions = tuple[list[list[int]], list[list[int]], list[list[int]]]
 
 
 def questions(count: int, swaps: int | Sequence[int], generator: torch.Generator) -> Questions:
-    """Prompts without a flag, thoughts and answers of so many questions, as lists of ids.
+    """Return prompts without a flag, thoughts and answers of `count` questions, as token ids.
 
-    swaps   how many in each, or the choices from which each question draws
+    swaps    the number in each question, or the numbers from which each question draws
     """
     choices = torch.tensor([swaps] if isinstance(swaps, int) else list(swaps))
     picked = choices[torch.randint(len(choices), (count,), generator=generator)].tolist()
@@ -60,17 +60,17 @@ def questions(count: int, swaps: int | Sequence[int], generator: torch.Generator
 
 
 def ask(prompts: Sequence[Sequence[int]], flag: int) -> Tensor:
-    """Prompts with a flag, as a batch (B, T): all are equally long."""
+    """Append a flag to prompts, which all have the same length: a batch (B, T)."""
     return torch.tensor([[*prompt, flag] for prompt in prompts])
 
 
 def spell(ids: Any) -> str:
-    """A text in letters and marks, without padding."""
+    """Return a text in letters and marks, without padding."""
     return " ".join(WORDS[int(token)] for token in ids if int(token) != PAD)
 
 
 def answers_in(output: Tensor, start: int) -> Tensor:
-    """The first token behind the first CLOSE from column start on; 0 where there is none.
+    """Return the first token after the first CLOSE from column `start` on; 0 if there is none.
 
     Shapes: output (B, S) -> (B,)
     """
@@ -82,21 +82,21 @@ def answers_in(output: Tensor, start: int) -> Tensor:
 
 
 def share_right(output: Tensor, start: int, answers: Sequence[Sequence[int]]) -> float:
-    """The share of a batch's texts whose answer is right; the prompt ends before `start`."""
+    """Return the share of right answers in a batch; the prompts end before `start`."""
     found = answers_in(output, start)
     return (found == torch.tensor([answer[0] for answer in answers])).float().mean().item()
 
 
 def build(**changes: Any) -> Any:
-    """A model of two layers and some hundred thousand numbers, of the learner's own parts
-    where they train, and of the course's where not."""
+    """Build a model of two layers and some 100,000 parameters, from the learner's parts if they
+    train, else from the course's."""
     (config, model), _ = lesson.decoder()
     return model(config(**SHAPE | changes))
 
 
 def trained(part: str = "model") -> Any:
-    """The model that the course has trained for 900 steps ("model"), or the same one when it
-    was half a thinker ("half")."""
+    """Load the model that the course trained for 900 steps ("model"), or an earlier state of
+    it ("half")."""
     state = load_file(WEIGHTS)
     model = build()
     names = {key.removeprefix(f"{part}."): value.float() for key, value in state.items()
@@ -106,13 +106,13 @@ def trained(part: str = "model") -> Any:
 
 
 def recorded(part: str) -> list[dict[str, Any]]:
-    """What the course has recorded, seed by seed: of trained models ("main"), or of students
-    that learn in several ways ("distill")."""
+    """Return the recorded results, one per seed: of trained models ("main"), or of distilled
+    students ("distill")."""
     record = json.loads(RECORD.read_text("utf-8"))
     return [numbers for name, numbers in record.items() if name.split()[0] == part]
 
 
 def recorded_by_layers() -> dict[int, list[dict[str, Any]]]:
-    """{layers: right answers by mode and number of swaps, seed by seed}, of trained models."""
+    """{layers: results of trained models, one per seed, by mode and number of swaps}"""
     others = {layers: [row[str(layers)] for row in recorded("layers")] for layers in (1, 4)}
     return dict(sorted({2: recorded("main"), **others}.items()))

@@ -1,4 +1,8 @@
-"""Token ids for training, computed from their number: nothing is stored, nothing is lost."""
+"""Training data, generated from row numbers instead of stored.
+
+A run can resume at any step and needs no files; the price is to generate and tokenize the
+text again in each run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ VALIDATION_BATCH = 16
 class Rows:
     """Sequences of documents; each begins with a whole document and is cut at its length.
 
-    Row i is the same on every machine, so a run can go on from any step.
+    Row i is the same on every machine, so a run can resume at any step.
     """
 
     def __init__(self, tokenizer, sequence_length: int, first: int = 0):
@@ -40,7 +44,7 @@ class Rows:
 
 
 class Validation:
-    """Documents outside the training rows, and a model's loss on them.
+    """Documents that are not training data, and a model's loss on them.
 
     A document longer than `longest` tokens is cut.
     """
@@ -60,9 +64,9 @@ class Validation:
     def bits_per_byte(
         self, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]
     ) -> float:
-        """Bits that the model needs for each byte of text, special tokens written out.
+        """Return the bits that the model needs per byte of text, special tokens spelled out.
 
-        The first token of a document is given. The model is left as it was.
+        The first token of a document is given. The model's mode is restored afterwards.
         """
         device, training = next(model.parameters()).device, model.training
         model.eval()
@@ -76,6 +80,6 @@ class Validation:
 
 
 def padded(rows: list[list[int]]) -> Tensor:
-    """Rows as one tensor (B, T), filled up on the right with labels that do not count."""
+    """Pad rows on the right with labels that do not count: (B, T)."""
     longest = max(map(len, rows))
     return torch.tensor([row + [IGNORE] * (longest - len(row)) for row in rows])

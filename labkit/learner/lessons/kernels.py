@@ -1,5 +1,5 @@
-"""What lab 16 needs: a strict interpreter, bytes of torch's operations, the recorded runs on a
-GPU, and a decoder that uses the learner's kernels."""
+"""Tools of lab 16: a strict interpreter, the bytes that torch's operations move, recorded runs
+on a GPU, and a decoder that uses the learner's kernels."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ ATTEND = "scaled_dot_product_attention"  # of lab 03
 
 
 class TorchBytes(TorchDispatchMode):
-    """Counts what torch's operations load and store, as if each began with empty caches.
+    """Counts the bytes that torch's operations load and store, each with empty caches.
 
-    A view moves nothing, and neither does memory that is only reserved.
+    A view moves nothing, and neither does allocation.
     """
 
     bytes = 0
@@ -60,7 +60,7 @@ class TorchBytes(TorchDispatchMode):
 
 
 def recorded() -> list[dict[str, Any]]:
-    """Print the recorded runs and return their rows: the milliseconds of both runs, and the
+    """Print the recorded runs; return rows with the milliseconds of both runs, and the
     operations and bytes of one."""
     table = json.loads(RECORDED.read_text("utf-8"))
     machine = table["machine"]
@@ -87,10 +87,10 @@ def recorded() -> list[dict[str, Any]]:
 def with_kernels(
     model: nn.Module, rms_norm: Callable, swiglu: Callable, flash_attention: Callable
 ) -> Iterator[None]:
-    """While open, the norms, the feed-forward layers and the attention of a decoder run on
-    these kernels.
+    """While open, a decoder computes its norms, feed-forward layers and attention with these
+    kernels.
 
-    Attention is replaced in the module of the layers' class, where lab 03 has it as a function.
+    Attention is a function in lab 03, and is replaced in the module of the layers' class.
     """
     eps, changes, scopes = model.config.rms_norm_eps, {}, {}
     for module in model.modules():

@@ -1,6 +1,6 @@
-"""What lab 08 needs to train: a tokenizer, a model, an optimizer, and sample answers.
+"""Tools of lab 08 for training: a tokenizer, a model, an optimizer, and sample answers.
 
-The notebook brings the learner's own loss, schedule and step.
+The learner's own loss, schedule and step come from the notebook.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from storyworld.scores import score_story, shares
 
 
 def minutes(default: float) -> float:
-    """The time to train for: TINYLLM_MINUTES in the environment, or the default."""
+    """The minutes to train: TINYLLM_MINUTES in the environment, or the default"""
     return float(os.environ.get("TINYLLM_MINUTES", default))
 
 
 def pace(steps: Callable[[int], object]) -> float:
-    """Seconds a step, with as many threads as are quickest now; torch keeps that number.
+    """Set torch to one thread or to all, whichever is faster now; return seconds per step.
 
-    All threads wait for the slowest: where another program is busy, one alone can be many
-    times as fast as two.
+    All threads wait for the slowest: beside another busy program, one thread can be many times
+    as fast as two.
 
-    steps    trains so many steps; torch's first one imports and allocates, and is not timed
+    steps    trains a number of steps; the first one, which imports and allocates, is not timed
     """
     seconds = {}
     for threads in {1, torch.get_num_threads()}:
@@ -57,29 +57,31 @@ def pace(steps: Callable[[int], object]) -> float:
 
 
 def tokenizer() -> Any:
-    """The tokenizer of the shipped models."""
+    """Load the tokenizer of the shipped models."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(next(iter(SHIPPED.values())) / "tokenizer.json"))
 
 
 def decoder() -> tuple[Any, str]:
-    """The classes (Qwen3Config, Qwen3ForCausalLM) to train, and whose they are, in words.
+    """Return the classes (Qwen3Config, Qwen3ForCausalLM) to train, and a text on their author.
 
-    The learner's own of labs 01 to 06, the course's in the place of what is not written.
+    They are the learner's of labs 01 to 06, completed by the reference; the reference's if
+    those do not train.
     """
     notes: list[str] = []
     code = your_code(DECODER_LABS, notes.append)
     try:
         return _check_training(code), " ".join(notes)
     except Exception as error:  # a learner's code may fail in any way
-        notes.append(f"It does not train: {error_text(error)}.")
-    return _check_training(reference()), " ".join([*notes, "The course's own trains instead."])
+        notes.append(tr("It does not train: {error}.", error=error_text(error)))
+    notes.append(tr("The course's own model trains instead."))
+    return _check_training(reference()), " ".join(notes)
 
 
 @torch.enable_grad()
 def _check_training(code: Any) -> tuple[Any, Any]:
-    """Its config and model, tried forwards and backwards, dense and with experts."""
+    """Try a forward and a backward pass, dense and with experts; return the classes."""
     config, model = code.Qwen3Config, code.Qwen3ForCausalLM
     for extra in ({}, {"num_experts": 2, "num_experts_per_tok": 1}):
         small = model(config(**SHAPE | {"vocab_size": 8} | extra))
@@ -96,7 +98,7 @@ SHAPE = {
 
 
 def build(seed: int = 0, **changes: Any) -> nn.Module:
-    """A model of the shape above with some fields changed, the same for the same seed."""
+    """Build a model of the shape above, with changed fields; a seed always gives the same."""
     (config, model), _ = decoder()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -104,7 +106,7 @@ def build(seed: int = 0, **changes: Any) -> nn.Module:
 
 
 def keep(model: nn.Module) -> None:
-    """Save a trained model, with the shipped tokenizer, where `tinyllm chat mine` finds it."""
+    """Save a trained model with the shipped tokenizer, for `tinyllm chat mine`."""
     try:
         save(model, model.config, trained_folder(), next(iter(SHIPPED.values())))
     except CheckpointError as error:
@@ -115,7 +117,7 @@ def keep(model: nn.Module) -> None:
 
 
 def load_kept() -> nn.Module:
-    """The model that was kept, to be trained further; without one, a fresh one."""
+    """Load the saved model to train it further; without one, build a fresh model."""
     found, _ = decoder()
     if not trained_folder().exists():
         print(tr("There is no model of yours to go on with: this one is fresh."))
@@ -123,7 +125,7 @@ def load_kept() -> nn.Module:
     code = SimpleNamespace(Qwen3Config=found[0], Qwen3ForCausalLM=found[1])
     model = checkpoint.load(trained_folder(), code, torch.float32).train()
     for weight in model.parameters():
-        weight.data = weight.data.clone()  # those of the file stay as they are
+        weight.data = weight.data.clone()  # the mapped file stays as it is
     return model
 
 
@@ -137,7 +139,7 @@ def tell(
     temperature: float = 0.7,
     seed: int = 0,
 ) -> list[str]:
-    """Print `count` answers of the model to a request, sampled with this seed."""
+    """Sample `count` answers to a request, without a cache: lab 07 may be unfinished."""
     ids = tokenizer.encode(prompt(request), add_special_tokens=False).ids
     start, end = len(ids), tokenizer.token_to_id(END_OF_TURN)
     rows = torch.tensor([ids] * count)
@@ -157,13 +159,13 @@ def _until(end: int, row: list[int], tokenizer: Any) -> str:
 
 
 def truth(stories: list[str]) -> Mapping[str, float]:
-    """Shares: sentences with a meaning, stories without contradiction, without any flaw."""
+    """Return the shares of understood sentences, consistent stories and sound stories."""
     found = shares(sum(map(score_story, stories), Counter()))
     return {name: found[name] for name in ("understood", "consistent", "sound")}
 
 
 def expert_shares(router_logits: list[Tensor], top_k: int) -> Sequence[Tensor]:
-    """The share of each layer's picks that each expert got: (layers, X), rows sum to 1."""
+    """Return each expert's share of a layer's picks: (layers, X), rows sum to 1."""
     rows = []
     for scores in router_logits:
         picks = scores.topk(top_k, dim=-1).indices.flatten()

@@ -1,7 +1,7 @@
-"""What a layout of a model over many devices costs: memory, bytes that travel, time.
+"""Lab 14's estimate of a layout over many devices: memory, bytes sent, time.
 
-Lab 14's plan. It counts what the lab's layers do, and leaves out what no layout changes: the
-arithmetic, which for a few texts is hidden behind the reading of weights.
+Arithmetic is left out: with few texts it is hidden behind the reading of weights, and no
+layout changes it. So the estimate is too good for large batches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Layout:
 
 
 def weights(config: Any) -> tuple[int, int]:
-    """How many parameters are experts, and how many are anything else."""
+    """Return the number of parameters in experts and in everything else."""
     expert = 3 * config.hidden_size * config.moe_intermediate_size * config.num_experts
     heads = 2 * (config.num_attention_heads + config.num_key_value_heads) * config.head_dim
     attention = config.hidden_size * heads
@@ -51,10 +51,10 @@ def weights(config: Any) -> tuple[int, int]:
 
 
 def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, float]:
-    """One step of decoding for `texts` texts, each with `context` tokens in its cache.
+    """Estimate one step of decoding for `texts` texts, each with `context` tokens cached.
 
-    -> {"GB": held by a device, "fits": 1 or 0, "MB sent": by a device in a step,
-        "ms": the step, "tokens/s": of all devices together}
+    -> {"GB": memory of a device, "fits": 1 or 0, "MB sent": by a device in a step,
+        "ms": time of the step, "tokens/s": of all devices together}
     """
     experts, others = weights(config)
     rows = -(-texts // layout.copies)  # texts of one copy
@@ -69,7 +69,7 @@ def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, 
     away = (layout.expert - 1) / layout.expert
     routed = layers * 2 * away * config.num_experts_per_tok * size * rows / layout.tensor
     routed = routed if layout.expert > 1 else 0.0
-    # Experts that at least one token wants, where every expert is as likely
+    # The share of experts that at least one token picks, if all are equally likely
     wanted = 1 - (1 - config.num_experts_per_tok / config.num_experts) ** texts
     read = BYTES * (wanted * experts / layout.expert + others / layout.tensor)
     read += rows * context * per_token
@@ -84,8 +84,9 @@ def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, 
 
 
 def training(config: Any, devices: int, sharded: int) -> dict[str, float]:
-    """Data parallel training with AdamW: 2 bytes a weight and 2 a gradient, 12 for the float32
-    weight and its two moments.
+    """Estimate data parallel training with AdamW.
+
+    A weight takes 2 bytes, a gradient 2, the float32 weight and its two moments 12.
 
     sharded    0: everything on every device; 1: the 12 bytes divided; 2: the gradient as well;
                3: the weight, too
@@ -102,14 +103,14 @@ def training(config: Any, devices: int, sharded: int) -> dict[str, float]:
 
 
 def busy(stages: list[list[tuple[str, int]]], backward: int = 2) -> Tensor:
-    """When each stage of a pipeline works: (stages, time), 0 idle, i + 1 for the forward of
-    micro-batch i, -(i + 1) for its backward, which takes `backward` units of time.
+    """Simulate a pipeline: (stages, time), 0 idle, i + 1 for the forward of micro-batch i,
+    -(i + 1) for its backward, which takes `backward` units of time.
 
-    Errors: a schedule in which no stage can go on: ValueError
+    Errors: ValueError for a schedule in which no stage can go on
     """
     import torch
 
-    done: dict[tuple[str, int, int], int] = {}  # what, micro-batch, stage: when it is finished
+    done: dict[tuple[str, int, int], int] = {}  # {(direction, micro-batch, stage): end}
     clock, places, rows = [0] * len(stages), [0] * len(stages), [[] for _ in stages]
     while any(place < len(stage) for place, stage in zip(places, stages, strict=True)):
         moved = False

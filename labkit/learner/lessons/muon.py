@@ -1,7 +1,7 @@
-"""Muon: momentum whose matrices are made orthogonal before each step.
+"""Muon: momentum matrices are orthogonalized before each step.
 
-torch.optim.Muon iterates in bfloat16, which most processors only emulate: nine tenths of a
-training step there. This one computes in float32.
+Not torch.optim.Muon, which iterates in bfloat16: most CPUs emulate it, which takes nine tenths
+of a training step. This one computes in float32.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """The singular values of a matrix (R, C) brought near 1, in float32, by Newton-Schulz."""
+    """Bring the singular values of a matrix (R, C) near 1 by Newton-Schulz, in float32."""
     a, b, c = COEFFICIENTS
     x = matrix.float()
     tall = x.size(0) > x.size(1)

@@ -1,6 +1,5 @@
-"""Rewards for stories: requests, the reader's verdict on an answer, and the cost of a lesson.
-
-Lab 11 teaches with these, and `tinyllm train` where a recipe has requests.
+"""Rewards for stories, for lab 11 and for recipes with requests: requests, the reader's verdict
+on an answer, and the loss on true stories, which shows what a reward has cost.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST = 160  # tokens of a story; nearly all stories with one chapter have fewer
 
 
 def requests(count: int, seed: int) -> list[str]:
-    """Requests for short stories, as users make them; the same for the same seed."""
+    """Return requests for short stories; a seed always gives the same."""
     rng, found = Random(f"TinyLLM lab 11 {seed}"), []
     for story, _ in tasks(SPLITS["train"][1000 + seed], 2 * count):
         wanted = request(story, rng)
@@ -33,7 +32,7 @@ def requests(count: int, seed: int) -> list[str]:
 
 
 def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Chats that begin with these messages, padded on the left: ids and mask (B, T)."""
+    """Encode chats that begin with these messages, padded on the left: ids and mask (B, T)."""
     rows = [tokenizer.encode(prompt(text)) for text in texts]
     longest = max(map(len, rows))
     ids = [[0] * (longest - len(row)) + row for row in rows]
@@ -42,13 +41,13 @@ def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def flawless(text: str) -> bool:
-    """Whether the text has sentences, none of which the reader can prove wrong."""
+    """Whether the text has sentences and the reader can prove none of them wrong"""
     reading = read_story(text)
     return bool(reading.sentences) and reading.flawless
 
 
 def sound(text: str) -> float:
-    """1 for a story that is long enough and without a flaw, otherwise 0."""
+    """Return 1 for a story that is long enough and without a flaw, otherwise 0."""
     return float(read_story(text).sound)
 
 
@@ -62,7 +61,6 @@ def answers(
     seed: int = 0,
     most: int = MOST,
 ) -> list[str]:
-    """The model's answers to these messages."""
     found: list[str] = []
     generator = torch.Generator().manual_seed(seed)
     for first in range(0, len(texts), 50):
@@ -76,13 +74,13 @@ def answers(
 
 
 def written(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text of an answer up to its first stop token."""
+    """Return the text of an answer up to its first stop token."""
     return reply(tokenizer.decode(ids, skip_special_tokens=False))
 
 
 @torch.no_grad()
 def nats_on_stories(model: nn.Module, tokenizer: Tokenizer, stories: int = 40) -> float:
-    """The mean of -ln(probability) of each token of true stories that the model never saw."""
+    """Return the mean of -ln(probability) of the tokens of true stories, never trained on."""
     total, tokens = 0.0, 0
     for story, wanted in tasks(SPLITS["validation"][0], stories):
         begin = tokenizer.encode(prompt(wanted))
@@ -94,6 +92,6 @@ def nats_on_stories(model: nn.Module, tokenizer: Tokenizer, stories: int = 40) -
 
 
 def recorded() -> dict[str, list[dict[str, Any]]]:
-    """The runs of each reward, seed by seed, which tests/course/claims made."""
+    """Return the recorded runs of each reward, one per seed, made by tests/course/claims."""
     path = Path(__file__).parent / "posttraining.json"
     return json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Recorded runs of lab 08's model behind a budget of operations, and one unseen run."""
+"""Recorded runs of lab 08's model, sold for a budget of operations, and one unseen run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Run(NamedTuple):
 
 
 def recorded() -> tuple[list[Run], Run]:
-    """All runs but one, and that one; made by tests/course/claims/test_training_claims.py."""
+    """Return all runs but the unseen one, and that one (see claims/test_training_claims.py)."""
     *runs, unseen = (Run(*row[:4]) for row in json.loads(RECORD.read_text("utf-8")))
     return runs, unseen
 
 
 class Laboratory:
-    """Where runs are ordered and paid for; each is recorded, so that none takes time.
+    """Sells recorded runs for a budget of operations.
 
-    bought  the runs that were paid for, each once
+    bought    the runs that were paid for, each once
     """
 
     def __init__(self, budget: float):
@@ -46,7 +46,7 @@ class Laboratory:
         self.grid = sorted({run.size for run in self.runs})
 
     def run(self, size: int, tokens: int) -> float | None:
-        """The loss of a run; None where it is too dear or was never made."""
+        """Return the loss of a run, None if it costs too much or was never made."""
         found = [run for run in self.runs if (run.size, run.tokens) == (size, tokens)]
         if not found:
             known = [run.tokens for run in self.runs if run.size == size]
@@ -62,7 +62,7 @@ class Laboratory:
         return found[0].loss
 
     def unseen(self, predicted: float) -> Run:
-        """The run that nobody has seen, for a prediction."""
+        """Compare a prediction with the unseen run, and return that run."""
         off = predicted / self._unseen.loss - 1
         print(tr("predicted {predicted:.3f}, measured {loss:.3f}: {off:+.1%}",
                  predicted=predicted, loss=self._unseen.loss, off=off))  # fmt: skip
@@ -70,6 +70,6 @@ class Laboratory:
 
 
 def columns(runs: list[Run]) -> tuple[Tensor, Tensor, Tensor]:
-    """Parameters, tokens and losses of some runs, float64."""
+    """Return the parameters, tokens and losses of runs, float64."""
     table = torch.tensor([run[1:] for run in runs], dtype=torch.float64)
     return tuple(table.unbind(dim=1))

@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 -m labkit.learner.lessons.train_parallel --by data
 
 --by data is exercise 14.2, optimizer 14.3, tensor 14.4 and 14.5. The loss curve is the same on
-any number of ranks. Under torchrun the ranks are processes that talk by nccl if there is a GPU
-for each of them, and by gloo if not.
+any number of ranks. Under torchrun the ranks are processes that communicate by nccl if there is
+a GPU for each of them, else by gloo.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MODULES = ("config", "decoder", "parallel", "ranks", "training")
 
 
 def learner_code() -> SimpleNamespace:
-    """The learner's modules, the reference's code in what is empty."""
+    """Import the learner's modules with the reference's code in unfinished exercises."""
     labs = [*MODEL_LABS, *(lab for lab in LABS if lab.module in ("training", "parallel"))]
     package = workspace.learner_modules() | workspace.completed_modules(labs)
     with imported(package, workspace.folder()):
@@ -54,9 +54,9 @@ def learner_code() -> SimpleNamespace:
 
 def train(
     code: SimpleNamespace, group: Any, by: str, steps: int, tokenizer: Tokenizer,
-    tell: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
 ) -> list[float]:  # fmt: skip
-    """The losses of a run, equal on all ranks."""
+    """Train, and return the losses, which are equal on all ranks."""
     rows = Rows(tokenizer.library, LENGTH)
     size = -(-tokenizer.library.get_vocab_size() // 64) * 64  # so that ranks can divide it
     config = code.config.Qwen3Config(vocab_size=size, **SIZES)
@@ -69,12 +69,12 @@ def train(
     for number in range(steps):
         losses.append(step(rows.batch(number, TEXTS).to(next(model.parameters()).device)))
         if group.rank == 0 and (number % 10 == 0 or number == steps - 1):
-            tell(f"step {number:3}  loss {losses[-1]:.4f}")
+            report(f"step {number:3}  loss {losses[-1]:.4f}")
     return losses
 
 
 def by_data(code, model, config, group) -> Callable[[Tensor], float]:
-    """Each rank its part of the batch, gradients added, every rank a whole optimizer."""
+    """Exercise 14.2: ranks divide the batch and add their gradients."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
 
     def step(ids: Tensor) -> float:
@@ -88,7 +88,7 @@ def by_data(code, model, config, group) -> Callable[[Tensor], float]:
 
 
 def by_optimizer(code, model, config, group) -> Callable[[Tensor], float]:
-    """Each rank its part of the batch and of the optimizer."""
+    """Exercise 14.3: ranks divide the batch and the optimizer."""
     optimizer = code.parallel.ShardedAdamW(model.parameters(), group, lr=RATE)
 
     def step(ids: Tensor) -> float:
@@ -104,7 +104,7 @@ def by_optimizer(code, model, config, group) -> Callable[[Tensor], float]:
 
 
 def by_tensor(code, model, config, group) -> Callable[[Tensor], float]:
-    """Each rank the whole batch and its part of every matrix."""
+    """Exercises 14.4 and 14.5: ranks divide every matrix."""
     part = code.parallel.shard_model(config, model.state_dict(), group)
     optimizer = torch.optim.AdamW(part.parameters(), lr=RATE, weight_decay=0.01)
 
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 def in_process(code: SimpleNamespace, work: Callable[[Any], list[float]]) -> list[float]:
-    """Be one rank of those that torchrun has started."""
+    """Run `work` as one rank of those that torchrun has started."""
     import torch.distributed as dist
 
     size, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
@@ -158,11 +158,13 @@ def in_process(code: SimpleNamespace, work: Callable[[Any], list[float]]) -> lis
 
 
 def run_processes(size: int, by: str = "data", steps: int = 20) -> list[float]:
-    """The losses of a run on `size` processes of this machine; [] if it fails, with a line
-    that says why. One rank needs no process of its own."""
+    """Train on `size` processes of this machine and return the losses.
+
+    If it fails, print why and return []. One rank runs in this process.
+    """
     if size == 1:
         code, tokenizer = learner_code(), Tokenizer(SHIPPED["stories-dense"])
-        quiet = partial(train, code, by=by, steps=steps, tokenizer=tokenizer, tell=str)
+        quiet = partial(train, code, by=by, steps=steps, tokenizer=tokenizer, report=str)
         return code.ranks.World(1, seconds=3600).run(quiet)[0]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "losses.json"

@@ -1,1 +1,1 @@
-"""How far a learner is: what passed, what was predicted, the end of a lab."""
+"""A learner's progress: predictions, experiments, model answers, the end of a lab."""

@@ -1,4 +1,8 @@
-"""An experiment that the learner designs: one thing varies, several seeds, a conclusion."""
+"""An experiment that the learner designs: one thing varies, several seeds, a conclusion.
+
+Ranges are compared, without a test of significance: a learner can check a range by eye, and
+five numbers are too few to check its assumptions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ ENOUGH = 5  # seeds; with three, ranges are apart by chance alone one time in te
 def experiment(
     run: Callable[..., float], values: Iterable[object], seeds: Iterable[int]
 ) -> Report:
-    """Run every value with every seed; the report says what the numbers allow to conclude.
+    """Run every value with every seed and report which conclusions the numbers allow.
 
     run    called with a value and a seed; returns one number
     """
@@ -27,8 +31,8 @@ def experiment(
         results[getattr(value, "__name__", value)] = numbers
         print(f"{[*results][-1]!s:>16} ", *(f"{number:9.4g}" for number in numbers))
     pairs = [(a, b, results[a], results[b]) for a, b in pairwise(results)]
-    rows = [("look", _compared(*pair)) for pair in pairs]
-    if any(_apart(first, second) for _, _, first, second in pairs):
+    rows = [("look", _compare(*pair)) for pair in pairs]
+    if any(_are_apart(first, second) for _, _, first, second in pairs):
         share = 2 / comb(2 * len(seeds), len(seeds))
         rows += [
             ("why", tr("if the value changed nothing, two ranges of {n} seeds would be apart "
@@ -47,14 +51,14 @@ def experiment(
     return Report(tr("Your experiment"), Status.HELP, rows, verdict)
 
 
-def _apart(first: list[float], second: list[float]) -> bool:
+def _are_apart(first: list[float], second: list[float]) -> bool:
     return max(first) < min(second) or max(second) < min(first)
 
 
-def _compared(a: object, b: object, first: list[float], second: list[float]) -> str:
-    """Two values: their ranges, and seed by seed."""
+def _compare(a: object, b: object, first: list[float], second: list[float]) -> str:
+    """Compare the results of two values by their ranges and seed by seed."""
     higher, n = sum(y > x for x, y in zip(first, second, strict=True)), len(first)
-    if _apart(first, second):
+    if _are_apart(first, second):
         return tr("{a} and {b}: the ranges are apart; {b} is higher in {higher} of {n} seeds",
                   a=a, b=b, higher=higher, n=n)  # fmt: skip
     return tr("{a} and {b}: the ranges overlap; {b} is higher in {higher} of {n} seeds",

@@ -1,4 +1,4 @@
-"""The end of a lab: points, predictions, what is still to be written, what comes next."""
+"""The end of a lab: points, predictions, unanswered questions, the next step."""
 
 from __future__ import annotations
 
@@ -12,80 +12,57 @@ from labkit.learner.progress import model_answers, predictions
 
 
 def finish_report(lab: Lab, answered: Container[Exercise] = ()) -> Report:
-    """How far the learner came in this lab; every exercise is checked once more.
+    """Return a report on the whole lab; every exercise is checked once more.
 
     answered    the exercises whose cells were filled when they ran, saved or not
     """
     found = [(e, *check_exercise(lab, e, "", quiet=True)) for e in lab.exercises]
     done = all(report.passed for e, report, _ in found if e.core)
-    rows = []
-    for label, wanted in (("ok", True), ("open", False)):
-        lines = [
-            " ".join([e.id, e.title, *([] if e.core else [tr("({kind})", kind=tr(e.kind))])])
-            + ("" if wanted else tr(": ") + tr(report.status.value))
-            for e, report, _ in found if report.passed is wanted
-        ]  # fmt: skip
-        rows += [(label, " | ".join(lines))] if lines else []
-    summary = predictions.tally(lab)
-    rows += [("said", tr("predictions: {summary}", summary=summary))] if summary else []
-    if lab.questions:
-        rows.append(("write", _questions(lab)))
+    titles = {
+        e: f"{e.id} {e.title}" + ("" if e.core else f" ({tr(e.kind)})") for e, *_ in found
+    }
+    passed = [titles[e] for e, report, _ in found if report.passed]
+    left = [f"{titles[e]}: {tr(r.status.value)}" for e, r, _ in found if not r.passed]
+    rows = [("ok", " | ".join(passed)), ("open", " | ".join(left))]
+    if lab.predictions:
+        rows.append(("said", tr("predictions: {summary}", summary=predictions.tally(lab))))
+    rows.append(("write", _questions(lab)))
+    rows = [row for row in rows if row[1]]
     rows += model_answers.blank_note(lab, [e for e in lab.exercises if e not in answered])
-    rows.append(("next", _next(lab, done)))
-    possible = sum(e.points for e in lab.exercises)
-    earned = sum(score for *_, score in found)
-    verdict = (
-        tr("{earned:g} of {possible:g} points", earned=earned, possible=possible)
-        if possible
-        else tr("done")
-        if done
-        else ""
-    )
+    rows.append(("next", _next_steps(lab, done)))
+    earned, possible = sum(score for *_, score in found), sum(e.points for e in lab.exercises)
+    verdict = tr("{earned:g} of {possible:g} points", earned=earned, possible=possible)
     return Report(
         tr("Lab {number}  {title}", number=lab.number, title=tr(lab.title)),
         Status.PASSED if done else Status.NOT_YET,
         rows,
-        verdict,
+        verdict if possible else "",
     )
 
 
 def _questions(lab: Lab) -> str:
-    points = sum(question.points for question in lab.questions)
+    if not lab.questions:
+        return ""
     state = model_answers.answered(lab)
-    empty = [name for name, is_filled in state.items() if is_filled is False]
-    line = tr(
-        "{state}: {points:g} points more, given by a person",
-        state=tr(", ").join(state),
-        points=points,
-    )
-    line += (
-        tr("; still empty in the saved notebook: {empty}", empty=tr(", ").join(empty))
-        if empty
-        else ""
-    )
-    if not model_answers.has_open_answers(lab):
-        return line
-    first = lab.questions[0].id
-    return line + tr('; solution("{first}") shows a model answer beside yours', first=first)
+    points, names = sum(q.points for q in lab.questions), tr(", ").join(state)
+    line = tr("{state}: {points:g} points more, given by a person", state=names, points=points)
+    if empty := [name for name, is_filled in state.items() if is_filled is False]:
+        line += tr("; still empty in the saved notebook: {empty}", empty=tr(", ").join(empty))
+    if model_answers.has_open_answers(lab):
+        first = lab.questions[0].id
+        line += tr('; solution("{first}") shows a model answer beside yours', first=first)
+    return line
 
 
-def _next(lab: Lab, done: bool) -> str:
-    place = NOTEBOOKS.index(lab) + 1
+def _next_steps(lab: Lab, done: bool) -> str:
     steps = [] if done else [tr("finish the core above")]
     if lab in LABS:
         steps.append(tr("`tinyllm submit {module}` packs what you hand in", module=lab.module))
-    if place < len(NOTEBOOKS):
-        after = NOTEBOOKS[place]
+    for after in NOTEBOOKS[NOTEBOOKS.index(lab) + 1 :][:1]:
+        names = {"number": after.number, "title": tr(after.title), "name": after.name}
+        step = tr("lab {number}, {title}: notebooks/{name}.ipynb", **names)
         minutes = tr(", {minutes} minutes of core exercises", minutes=after.minutes)
-        steps.append(
-            tr(
-                "lab {number}, {title}: notebooks/{name}.ipynb",
-                number=after.number,
-                title=tr(after.title),
-                name=after.name,
-            )
-            + (minutes if after.minutes else "")
-        )
-    else:
+        steps.append(step + (minutes if after.minutes else ""))
+    if lab == NOTEBOOKS[-1]:
         steps.append(tr("that was the last lab: `tinyllm status` shows the whole course"))
     return tr("; then ").join(steps)

@@ -16,8 +16,8 @@ from labkit.learner.project import notebook_file
 
 
 def answered(lab: Lab) -> dict[str, bool | None]:
-    """{id of a written question: whether its cell in the saved notebook has an answer; None
-    where the cell is not found}"""
+    """{id of a written question: whether its cell in the saved notebook has an answer, None if
+    there is no such cell}"""
     try:
         content = notebook_file.read(notebook_file.notebook_path(lab))
     except notebook_file.NotebookError:
@@ -26,8 +26,8 @@ def answered(lab: Lab) -> dict[str, bool | None]:
 
 
 def blank_note(lab: Lab, exercises: Collection[Exercise]) -> list[tuple[str, str]]:
-    """A row on those of the exercises that the package answers and whose cells in the saved
-    notebook are blank; none where all is well, or no notebook is found."""
+    """A row on exercises that the package answers while their cells in the saved notebook are
+    blank; no row if there are none, or no notebook is found."""
     try:
         content = notebook_file.read(notebook_file.notebook_path(lab))
     except notebook_file.NotebookError:
@@ -50,12 +50,12 @@ def answers_path(lab: Lab) -> Path:
 
 
 def has_open_answers(lab: Lab) -> bool:
-    """Whether the model answers of a lab may be shown: their file is there, in plain text."""
+    """Whether the model answers of a lab may be shown: their file exists and is not sealed"""
     return answers_path(lab).exists() and not sealed.is_sealed(answers_path(lab))
 
 
 class ModelAnswer(str):
-    """Text in Markdown, which a notebook lays out."""
+    """Text in Markdown, which a notebook renders."""
 
     def _repr_markdown_(self) -> str:
         return str(self)
@@ -64,9 +64,9 @@ class ModelAnswer(str):
 
 
 def model_answer(lab: Lab, question: Question) -> ModelAnswer:
-    """The model answer, beside which learners can hold theirs.
+    """Return the model answer to a written question.
 
-    Errors: LookupError where it may not be shown
+    Errors: LookupError if it is sealed, or the learner has not answered the question yet
     """
     if not has_open_answers(lab):
         raise LookupError(

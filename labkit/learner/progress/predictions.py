@@ -1,4 +1,4 @@
-"""Predictions: a choice that the learner makes before a cell runs, set beside what comes out.
+"""Predictions: the learner's choice before a cell runs, compared with the outcome.
 
 The notebook has predict("1.why", "") before a cell. After the cell, outcome("1.why") or the
 figure of that name shows the outcome; from then on the choice is fixed. The
@@ -18,7 +18,7 @@ from labkit.learner.record import remember, remembered
 
 
 def predict(name: str, choice: str = "") -> None:
-    """Keep the learner's choice, a letter, for the prediction of this name; "" is none yet."""
+    """Record the learner's choice, a letter; with "" print the choices."""
     found = _called(name)
     if found is None:
         return
@@ -62,9 +62,9 @@ def predict(name: str, choice: str = "") -> None:
 
 
 def outcome(name: str, shown: object = None) -> Report | None:
-    """What came out, beside the choice that was made; from now on that one counts.
+    """Report the outcome beside the learner's choice, which can no longer be changed.
 
-    shown    what the cell displays before
+    shown    an object to display before
     """
     if shown is not None:
         show_now(shown)
@@ -84,14 +84,13 @@ def outcome(name: str, shown: object = None) -> Report | None:
 
 
 def show_now(thing: object) -> None:
-    """Display it, as the last line of a cell would."""
     from IPython.display import display
 
     display(thing)
 
 
 def tally(lab: Lab) -> str:
-    """How the lab's predictions went, in a line; "" for a lab without any."""
+    """Summarize the lab's predictions in a line; "" for a lab without any."""
     if not lab.predictions:
         return ""
     if not any(map(_known, lab.predictions)):
@@ -110,7 +109,7 @@ def _called(name: str) -> Prediction | None:
 
 
 def _known(name: str) -> dict[str, Any]:
-    """{"choice": letter, "told": whether the outcome was}, or {}"""
+    """{"choice": letter, "told": whether the outcome was shown}, or {}"""
     found = remembered(record.PREDICTIONS).get(name)
     usable = isinstance(found, dict) and found.get("choice") in PREDICTIONS[name].choices
     return found if usable else {}

@@ -1,1 +1,1 @@
-"""The learner's project as files: submit, reset, open in JupyterLab."""
+"""The learner's files: submit, reset, update, open in JupyterLab."""

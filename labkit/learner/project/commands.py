@@ -1,4 +1,4 @@
-"""A learner's commands on files: submit, reset, open JupyterLab."""
+"""A learner's commands on files: submit, reset, update, lab."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ WRITTEN = {
 }
 
 
-def of(points: float, possible: float) -> str:
+def share(points: float, possible: float) -> str:
     return tr("{earned} of {possible}", earned=points, possible=possible)
 
 
 def show(handed: Submission) -> None:
-    """What was packed, exercise by exercise, and everything that may cost points."""
+    """Print what is handed in, exercise by exercise, and everything that may cost points."""
     table = Table("", tr("handed in"), tr("taken from"), tr("check"), tr("points at stake"))
     for each in handed.packed:
         e, empty = each.exercise, each.side is None
         state = tr("empty") if empty else tr(each.report.status.value)
-        stake = of(each.at_stake, e.points) if each.at_stake else ""
+        stake = share(each.at_stake, e.points) if each.at_stake else ""
         table.add_row(e.id, e.title, tr(each.side.value) if each.side else "", state, stake)
     lab = find_lab(handed.path.stem)
     for question in lab.questions:
         state = tr(WRITTEN[handed.written[question.id]])
-        stake = "" if handed.written[question.id] else of(question.points, question.points)
+        stake = "" if handed.written[question.id] else share(question.points, question.points)
         table.add_row(question.id, tr("written question"), tr("notebook"), state, stake)
     console.print(table)
     lines = []

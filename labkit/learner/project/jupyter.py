@@ -1,4 +1,8 @@
-"""JupyterLab on the project: its root folder, the notebook to open, its kernel's Python."""
+"""Starting JupyterLab in the project with a notebook open.
+
+The kernel's Python is checked first: a kernel of another environment cannot import the course,
+and the error in the notebook's first cell does not say why.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,21 @@ from labkit.course.syllabus import Lab
 from labkit.learner.project.notebook_file import NotebookError, way_back
 from labkit.learner.project.reset import project
 
-KERNEL = "python3"  # what the course's notebooks ask for
-ANY_PYTHON = re.compile(r"python(3(\.\d+)?)?")  # Jupyter puts its own in the place of these
+KERNEL = "python3"  # of the course's notebooks
+ANY_PYTHON = re.compile(r"python(3(\.\d+)?)?")  # Jupyter replaces these by its own Python
 
 
 class NoJupyter(Exception):
-    """JupyterLab would not work with this course; the message says how it will."""
+    """JupyterLab would not work with this course; the message says how to fix it."""
 
 
 def command(lab: Lab, extra: Sequence[str]) -> list[str]:
-    """What starts JupyterLab with the lab's notebook open; extra goes to it as it is."""
+    """Return the command that opens the lab's notebook in JupyterLab.
+
+    extra    options that are passed on to JupyterLab
+
+    Errors: NoJupyter; NotebookError if there is no notebook
+    """
     other = kernels_python()
     if other:
         raise NoJupyter(
@@ -48,9 +57,9 @@ def command(lab: Lab, extra: Sequence[str]) -> list[str]:
 
 
 def kernels_python() -> str:
-    """The Python that notebooks would run in, if it is another than this; "" if it is this.
+    """Return the Python of the kernel if it is a different one, else "".
 
-    A specification in the user's own folder, left by another environment, can lead there.
+    A kernel specification in the user's own folder may come from another environment.
     """
     from jupyter_client.kernelspec import KernelSpecManager
 
@@ -62,7 +71,7 @@ def kernels_python() -> str:
 
 
 def start(arguments: Sequence[str]) -> int:
-    """JupyterLab's exit status; where it can be, this process becomes JupyterLab."""
+    """Run JupyterLab and return its exit status; on POSIX this process becomes JupyterLab."""
     if os.name != "nt":  # Ctrl-C is then its own
         os.execv(arguments[0], arguments)
     return subprocess.call(arguments)

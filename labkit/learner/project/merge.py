@@ -1,6 +1,8 @@
-"""A newer version of what the course gives, with all that a learner wrote into the older one.
+"""Three-way merges of a module and of a notebook: the version that was given before, the
+learner's edit of it, and the version that is given now.
 
-Each takes what was given, what the learner has made of it, and what is given now.
+By exercise and by cell, and not by line as in git: there are no conflict markers in a
+learner's notebook. Where both sides changed a cell, the learner's stays.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from labkit.learner import workspace
 
 
 def merge_module(lab: Lab, before: str, edited: str, now: str) -> str:
-    """The module of now with the learner's answers, and what else they added at its top."""
+    """Return the new module with the learner's answers and additions at its top."""
     stubs = {key: text.strip() for key, text in cells.split(before)}
     merged = now
     for exercise in lab.exercises:
@@ -32,8 +34,8 @@ def merge_module(lab: Lab, before: str, edited: str, now: str) -> str:
 
 
 def _added(before: str, edited: str, now: str) -> list[str]:
-    """The statements outside of the exercises that the learner added; what binds names that
-    the module of now binds is not an addition."""
+    """The learner's own statements outside of exercises, without those that bind a name which
+    the new module binds"""
     known = {ast.unparse(node) for text in _outside(before) for node in _statements(text)}
     known.add(cells.FUTURE_LINE.strip())
     new = [
@@ -58,11 +60,10 @@ def _statements(text: str) -> list[ast.stmt]:
 def merge_notebook(
     lab: Lab, before: NotebookNode, edited: NotebookNode, now: NotebookNode
 ) -> tuple[NotebookNode, list[str]]:
-    """The notebook of now with every cell that the learner wrote or changed.
+    """Return the new notebook with every cell that the learner wrote or changed.
 
-    A given cell that the learner left alone becomes that of now. Cells of their own stay below
-    the cell that they stood below. Also the names of the given cells that both changed, of
-    which the learner's stays.
+    A learner's own cell stays below the cell that it was below. Also returns the names of the
+    cells that both sides changed; there the learner's stays.
     """
     given = {cell_name(cell): cell.source for cell in before.cells}
     names_now = {cell_name(cell) for cell in now.cells}
@@ -96,7 +97,8 @@ def merge_notebook(
 def _names(
     lab: Lab, given: dict[str, str], edited: NotebookNode, names_now: set[str]
 ) -> list[str]:
-    """Of each cell which given one it was; "" for the learner's own, copies among them."""
+    """Return the name of the given cell that each cell comes from; "" for the learner's own
+    cells and for copies."""
     by_source = {source.strip(): name for name, source in given.items()}
     names: list[str] = []
     for cell in edited.cells:

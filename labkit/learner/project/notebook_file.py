@@ -1,4 +1,4 @@
-"""A learner's notebook as a file: read whatever it holds, find its answers, replace one."""
+"""A learner's notebook as a file: read it, find its answers, replace one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from labkit.learner import workspace
 
 
 class NotebookError(Exception):
-    """A notebook with which nothing can be done; the message says why."""
+    """A notebook that cannot be used; the message says why."""
 
 
 def notebook_path(lab: Lab) -> Path:
-    """The project's notebook, or the one in the current folder, where nbgrader puts it."""
+    """The notebook in the project, else the one in the current folder, as nbgrader has it"""
     file = Path(f"{lab.name}.ipynb")
     project = Path(workspace.folder()).parent / "notebooks" / file
     return file.absolute() if file.exists() and not project.exists() else project
@@ -36,13 +36,16 @@ def read(path: Path) -> NotebookNode:
 
 
 def parse(data: bytes, path: Path | str) -> NotebookNode:
-    """
-    path    what the file is called in an error
+    """Parse a notebook.
+
+    path    the name of the file, for errors
+
+    Errors: NotebookError if the bytes are not a notebook
     """
     try:
         content = nbformat.reads(data.decode(json.detect_encoding(data)), as_version=4)
-        content.cells  # noqa: B018  what has none is no notebook
-    except Exception as error:  # nbformat raises many kinds for a file that is none
+        content.cells  # noqa: B018  raises an error if there are none
+    except Exception as error:  # nbformat raises many kinds
         raise NotebookError(
             tr("{path} is not a notebook: {error}", path=path, error=error)
         ) from error
@@ -50,7 +53,7 @@ def parse(data: bytes, path: Path | str) -> NotebookNode:
 
 
 def way_back(lab: Lab) -> str:
-    """What brings back the notebook of a lab that was deleted."""
+    """Explain how to restore a lab's notebook that was deleted."""
     if GIVEN.is_dir():
         return tr("`tinyllm update` brings back the lesson, with your answers from tinyllm/")
     if (ROOT / ".git").exists():
@@ -63,13 +66,13 @@ def way_back(lab: Lab) -> str:
 def copies(
     content: NotebookNode, lab: Lab, exercise: Exercise
 ) -> list[tuple[NotebookNode, str]]:
-    """The cells that answer an exercise, each with the part of it that does."""
+    """The cells that answer an exercise, each with the part that is the answer"""
     parts = ((cell, answers_in(cell.source, cell_name(cell), lab)) for cell in content.cells)
     return [(cell, found[exercise.id]) for cell, found in parts if exercise.id in found]
 
 
 def answers(content: NotebookNode, lab: Lab) -> dict[str, str]:
-    """{exercise id: the answer that counts, with what it needs of other cells}"""
+    """{exercise id: the answer that counts, with the code of other cells that it uses}"""
     given, read = cells.given_cells()[lab.name], []
     for place, cell in enumerate(content.cells, 1):
         parts = answers_in(cell.source, cell_name(cell), lab)
@@ -90,13 +93,13 @@ def saved_answers(lab: Lab) -> dict[str, str]:
 
 
 def blank_exercises(content: NotebookNode, lab: Lab) -> list[Exercise]:
-    """Those that the package answers and the notebook does not."""
+    """The exercises that only the package answers, and not the notebook"""
     only_saved = saved_answers(lab).keys() - answers(content, lab).keys()
     return [exercise for exercise in lab.exercises if exercise.id in only_saved]
 
 
 def fill_blanks(content: NotebookNode, lab: Lab) -> list[Exercise]:
-    """Write the package's answers into the blank cells of a notebook; which they are."""
+    """Write the package's answers into blank cells of a notebook; return their exercises."""
     blank, saved = blank_exercises(content, lab), saved_answers(lab)
     for exercise in blank:
         put(content, lab, exercise, saved[exercise.id])
@@ -104,8 +107,10 @@ def fill_blanks(content: NotebookNode, lab: Lab) -> list[Exercise]:
 
 
 def fill_folder(folder: Path) -> dict[str, list[Exercise]]:
-    """Fill the blank cells of a folder's notebooks, as `nbgrader submit` hands them in;
-    {notebook: exercises that were filled}."""
+    """Fill the blank cells of the notebooks that `nbgrader submit` hands in from a folder.
+
+    Returns {notebook: exercises that were filled}.
+    """
     filled = {}
     for lab in NOTEBOOKS:
         path = folder / f"{lab.name}.ipynb"
@@ -134,7 +139,7 @@ def put(content: NotebookNode, lab: Lab, exercise: Exercise, code: str) -> None:
 
 
 def are_same(lab: Lab, exercise: Exercise, first: str, second: str) -> bool:
-    """Whether two answers are one code in a module, layout and comments aside."""
+    """Whether two answers are the same code, apart from layout and comments"""
     skeleton = workspace.skeletons()[lab.module]
     modules = (cells.with_block(skeleton, exercise, text) for text in (first, second))
     first, second = (cells.block(module, exercise.id) or "" for module in modules)
@@ -150,7 +155,7 @@ def new_cell(content: NotebookNode, code: str) -> NotebookNode:
 
 
 def written_answers(content: NotebookNode, lab: Lab) -> dict[str, bool | None]:
-    """{id of a written question: whether its cell is filled, None without such a cell}"""
+    """{id of a written question: whether its cell is filled, None if there is no such cell}"""
     filled: dict[str, bool] = {}
     for cell in content.cells:
         name, empty = cell_name(cell), cell.source.strip() in ("", cells.EMPTY_ANSWER)

@@ -1,4 +1,4 @@
-"""Empties exercises in package and notebook; a backup is kept."""
+"""Resetting exercises in package and notebook; a backup is kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ResetError(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """A file, its content (None for a new file), and its new content."""
+    """A file, its old content (None for a new file), and its new content."""
 
     path: Path
     before: bytes | None
@@ -40,7 +40,7 @@ class Change:
 
 
 def find_exercises(name: str) -> tuple[Lab, Sequence[Exercise]]:
-    """A lab with all its exercises, or an exercise; UnknownName for what is neither."""
+    """Find the exercises of a lab, or one exercise. Errors: UnknownName"""
     try:
         lab = find_lab(name, tuple(lab for lab in NOTEBOOKS if lab.exercises))
         return lab, lab.exercises
@@ -50,12 +50,12 @@ def find_exercises(name: str) -> tuple[Lab, Sequence[Exercise]]:
 
 
 def project() -> Path:
-    """The folder of the learner's package and notebooks."""
+    """The folder of the learner's package and notebooks"""
     return Path(workspace.folder()).parent
 
 
 def find_changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
-    """The changes that empty these exercises."""
+    """Return the changes of files that empty these exercises."""
     made = [change_to(workspace.module_path(lab), empty_module(lab, exercises))]
     notebook = project() / "notebooks" / f"{lab.name}.ipynb"
     if notebook.exists():
@@ -107,7 +107,7 @@ def empty_notebook(path: Path, lab: Lab, exercises: Sequence[Exercise]) -> str:
 
 
 def write_changes(found: Sequence[Change]) -> Path:
-    """Copy the files to a new folder, which is returned; then write."""
+    """Back the files up in a new folder, write the changes, and return the folder."""
     backup = project() / BACKUPS / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     for change in found:
         if change.before is not None:

@@ -1,6 +1,7 @@
-"""The file to hand in: the learner's notebook, each of its exercises checked.
+"""Packing the file to hand in: the learner's notebook, with every exercise checked.
 
-Where notebook and package differ, the answer that passes is packed; else the notebook's.
+If notebook and package differ, the answer that passes is packed, else the notebook's. Asking
+the learner would be safer, but is least wanted in the last minute before a deadline.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Side(str, Enum):
 
 @dataclass(frozen=True)
 class PackedAnswer:
-    """What is handed in for one exercise.
+    """An exercise in the file to hand in.
 
-    side       None where nothing is
+    side       the source of the answer, None if there is none
     differs    whether notebook and package have different answers
     """
 
@@ -51,7 +52,7 @@ class PackedAnswer:
 
     @property
     def reason(self) -> str:
-        """What is wrong, in a sentence; "" if nothing is."""
+        """The reason why the answer does not pass, in a sentence; "" if it passes"""
         if self.report.passed or not self.side:
             return ""
         rows = dict(reversed(self.report.rows))  # another exercise as the cause comes first
@@ -61,7 +62,7 @@ class PackedAnswer:
 
 @dataclass(frozen=True)
 class Submission:
-    """What was written to `path`, exercise by exercise."""
+    """The file at `path` that is handed in, exercise by exercise."""
 
     path: Path
     packed: list[PackedAnswer]
@@ -69,7 +70,7 @@ class Submission:
 
 
 def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
-    """Write submissions/LAB.ipynb."""
+    """Write submissions/LAB.ipynb. Errors: NotebookError if there is no notebook to read"""
     path = notebook or notebook_path(lab)
     if not path.exists():
         name = tr("or name yours: `tinyllm submit {module} FILE`", module=lab.module)
@@ -97,14 +98,14 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
     ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
-    if written.exists():  # one step back, should this one hold less
+    if written.exists():  # the previous file may have more answers
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
     return Submission(written, packed, notebook_file.written_answers(content, lab))
 
 
 def differs(lab: Lab, exercise: Exercise, answers: dict[Side, dict[str, str]]) -> bool:
-    """Whether notebook and package both answer an exercise, and not with the same code."""
+    """Whether notebook and package answer an exercise with different code"""
     codes = [answers[side][exercise.id] for side in Side if exercise.id in answers[side]]
     return len(codes) == 2 and not notebook_file.are_same(lab, exercise, *codes)
 
@@ -112,8 +113,8 @@ def differs(lab: Lab, exercise: Exercise, answers: dict[Side, dict[str, str]]) -
 def choose_side(
     lab: Lab, exercise: Exercise, answers: dict[Side, dict[str, str]]
 ) -> Side | None:
-    """The side that an answer is taken from: the one that has one; of two that differ, the one
-    that passes, else the notebook. None if neither has one."""
+    """Return the side with an answer; of two different answers, the side that passes, else the
+    notebook. None if there is no answer."""
     sides = [side for side in Side if exercise.id in answers[side]]
     if differs(lab, exercise, answers):
         sides.sort(key=lambda side: not report_on(lab, exercise, answers[side]).passed)
@@ -121,8 +122,7 @@ def choose_side(
 
 
 def report_on(lab: Lab, exercise: Exercise, answers: dict[str, str]) -> Report:
-    """The report on an exercise in the course's module with these answers, without other
-    answers that are not valid Python."""
+    """Check an exercise among these answers, without those that are not valid Python."""
     readable = {
         key: text
         for key, text in answers.items()

@@ -1,8 +1,9 @@
-"""What a learner writes into is never part of an edition: notebooks/ and the modules of
-tinyllm/ are laid out from it, and a newer edition is merged into them.
+"""Updating a learner's project to a newer edition of the course.
 
-`.given/` in the learner's project keeps each file as it was given last, so that what the
-learner changed can be told from what the course changed.
+An edition never contains the files that a learner edits (notebooks/ and the modules of
+tinyllm/): they are created from it, and a newer edition is merged into them. `.given/` in the
+project keeps each file as it was last given, which separates the learner's changes from the
+course's. A copy and not a git repository: a learner need not have git.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from labkit.learner.project.notebook_file import NotebookError
 from labkit.learner.project.reset import Change, change_to, project, write_changes
 from labkit.learner.workspace import LAID_OUT
 
-PRUNED = ("given", "labkit", "solutions", "tests")  # folders with nothing of a learner's
+PRUNED = ("given", "labkit", "solutions", "tests")  # folders without files of a learner
 
 
 class UpdateError(Exception):
@@ -37,7 +38,7 @@ class UpdateError(Exception):
 
 
 def given_files(lab: Lab) -> dict[str, str]:
-    """{path in the project: its text in this edition} of a lab."""
+    """{path in the project: text in this edition} of a lab's files"""
     skeleton = workspace.skeletons().get(lab.module)
     found = {f"tinyllm/{lab.module}.py": skeleton} if skeleton else {}
     path, folder = GIVEN / f"{lab.name}.ipynb", project() / "notebooks"
@@ -47,13 +48,13 @@ def given_files(lab: Lab) -> dict[str, str]:
 
 
 def is_behind(lab: Lab) -> bool:
-    """Whether this edition has another version of a lab than the learner's project."""
+    """Whether this edition has a newer version of a lab than the learner's project"""
     files = given_files(lab).items() if GIVEN.is_dir() else ()
     return any(read_text(project() / LAID_OUT / name) != text for name, text in files)
 
 
 def update_if_behind(lab: Lab) -> None:
-    """Before a lab is opened: lay it out, or bring it up to date, and print what was done."""
+    """Create the files of a lab, or update them, and print what was done."""
     is_there = (project() / "notebooks" / f"{lab.name}.ipynb").exists()
     if GIVEN.is_dir() and (not is_there or is_behind(lab)):
         for line in update_project():
@@ -61,7 +62,7 @@ def update_if_behind(lab: Lab) -> None:
 
 
 def require_edition() -> None:
-    """Errors: UpdateError in a clone, where git has the part of this."""
+    """Errors: UpdateError in a clone, which git updates"""
     if not GIVEN.is_dir():
         clone = said("this is a clone of the course, not its edition for learners: `git pull` "
                      "brings it up to date")  # fmt: skip
@@ -69,8 +70,10 @@ def require_edition() -> None:
 
 
 def update_project() -> list[str]:
-    """Bring the learner's files to this edition; what was done, in lines. What is replaced is
-    kept in backups/."""
+    """Merge this edition into the learner's files; return lines that say what was done.
+
+    Replaced files are kept in backups/.
+    """
     require_edition()
     others = workspace.skeletons().keys() - {lab.module for lab in NOTEBOOKS}
     files = {f"tinyllm/{name}.py": (None, workspace.skeletons()[name]) for name in others}
@@ -81,7 +84,7 @@ def update_project() -> list[str]:
         changes: list[Change] = []
         for name in sorted(name for name in files if name.startswith(folder)):
             try:
-                after, done = _updated(name, *files[name])
+                after, done = _update_file(name, *files[name])
             except NotebookError as error:
                 lines.append(tr("left as it is: {error}", error=error))
                 continue
@@ -94,8 +97,8 @@ def update_project() -> list[str]:
     return lines
 
 
-def _updated(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
-    """What a file should hold, and what was done to it; no line where nothing was."""
+def _update_file(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
+    """Return the new text of a file, and lines that say what was done to it."""
     before, edited = read_text(project() / LAID_OUT / name), read_text(project() / name)
     after, lines = now, []
     if edited is None:
@@ -103,18 +106,18 @@ def _updated(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
     elif before == now or edited == now:
         after = edited
     else:
-        after, both = _merged(name, lab, before, edited, now)
+        after, both = _merge(name, lab, before, edited, now)
         lines += [tr("brought up to date: {name}", name=name), *both]
     if lab and name.endswith(".ipynb"):
-        after, filled = _filled(lab, after)
+        after, filled = _fill_blanks(lab, after)
         lines += [f"{name}: {line}" for line in filled]
     return after, lines
 
 
-def _merged(
+def _merge(
     name: str, lab: Lab | None, before: str | None, edited: str, now: str
 ) -> tuple[str, list[str]]:
-    """The text of now with what the learner wrote, and what they should know of it."""
+    """Return the new text with the learner's changes, and lines on conflicts."""
     if lab is None or edited == before:
         return now, []
     if name.endswith(".py"):
@@ -133,8 +136,8 @@ def _merged(
     return nbformat.writes(merged) + "\n", lines * bool(both)
 
 
-def _filled(lab: Lab, text: str) -> tuple[str, list[str]]:
-    """A notebook with the answers of the package in its blank cells."""
+def _fill_blanks(lab: Lab, text: str) -> tuple[str, list[str]]:
+    """Return a notebook with the package's answers in its blank cells, and a line on them."""
     if not lab.exercises or not notebook_file.saved_answers(lab):
         return text, []
     content = notebook_file.parse(text.encode(), f"{lab.name}.ipynb")
@@ -154,12 +157,14 @@ def read_text(path: Path) -> str | None:
 
 
 def take_edition(source: Path) -> int:
-    """Replace what the course gives by a newer edition, a folder or a zip, then bring the
-    learner's files to it with the code of that. The exit status."""
+    """Install a newer edition, a folder or a zip, and let its code update the learner's files.
+
+    Returns the exit status. Errors: UpdateError if it is not an edition
+    """
     require_edition()
     with edition_in(source) as edition:
         new = {path.relative_to(edition) for path in edition.rglob("*") if path.is_file()}
-        new = {path for path in new if path.parts[0] != ".git" and not is_learners(path)}
+        new = {path for path in new if path.parts[0] != ".git" and not learner_edits(path)}
         dependencies = (edition / "pyproject.toml").read_bytes()
         is_changed = dependencies != (ROOT / "pyproject.toml").read_bytes()
         for path in sorted(new):
@@ -176,8 +181,8 @@ def take_edition(source: Path) -> int:
     return subprocess.call([sys.executable, "-m", "labkit", "update"], cwd=ROOT)
 
 
-def is_learners(path: Path) -> bool:
-    """Whether an edition never writes this file: a learner does."""
+def learner_edits(path: Path) -> bool:
+    """Whether a learner edits this file, so that an edition never writes it"""
     top = path.parts[0]
     return top in ("notebooks", LAID_OUT, "backups", "submissions", "build") or (
         path.as_posix() == "progress.json" or (top == "tinyllm" and path.name != "__init__.py")
@@ -186,7 +191,7 @@ def is_learners(path: Path) -> bool:
 
 @contextmanager
 def edition_in(source: Path) -> Iterator[Path]:
-    """The folder of an edition: `source`, or in the folder or zip of that name.
+    """Yield the folder of the edition at `source`: a folder, a folder in it, or a zip.
 
     Errors: UpdateError if there is none
     """

@@ -1,1 +1,1 @@
-"""The learner's engine behind the chat-completions interface that client libraries speak."""
+"""A server: the learner's engine behind the chat-completions interface of client libraries."""

@@ -1,9 +1,11 @@
-"""The HTTP application. It needs starlette, which comes with the extra `serve`."""
+"""The HTTP application. It needs starlette, which comes with the extra `serve`.
+
+Starlette and not http.server: eight clients stream at once while one thread runs the model.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator
 from itertools import count
 from types import SimpleNamespace
@@ -16,35 +18,29 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from labkit.learner.serve.protocol import Answer, Refusal, Wish, event, read_wish
+from labkit.learner.serve.protocol import Answer, ApiError, ChatRequest, event, parse_request
 from labkit.learner.serve.worker import Worker
 from labkit.model.tokenizer import TextPieces, Tokenizer
 from labkit.model.values import CheckpointError
 
-MOST_BYTES = 2**20  # of a request's body
-LOCAL = ["127.0.0.1", "localhost", "[::1]"]
+LOCAL = ["127.0.0.1", "localhost"]  # else a page elsewhere could send a browser here
 NEW_TOKENS = 256  # of an answer, if the client does not say
 PATHS = "there is POST /v1/chat/completions and GET /v1/models"
 
 
 class Service:
-    """One model, and what the interface does with it."""
+    """One model behind the interface."""
 
-    def __init__(
-        self, name: str, tokenizer: Tokenizer, worker: Worker, parts: SimpleNamespace,
-        key: str | None = None,
-    ):  # fmt: skip
+    def __init__(self, name: str, tokenizer: Tokenizer, worker: Worker, parts: SimpleNamespace):
         self.name, self.names = name, [name, "tinyllm"]
-        self.tokenizer, self.worker, self.parts, self.key = tokenizer, worker, parts, key
+        self.tokenizer, self.worker, self.parts = tokenizer, worker, parts
         self.vocabulary, self._numbers = tokenizer.token_bytes(), count()
         self._template = asyncio.Lock()
 
-    def application(self, hosts: list[str] = LOCAL) -> Starlette:
-        """hosts    names by which a client may call this server, "*" for any"""
-
+    def application(self) -> Starlette:
         def refused(request: Request, error: Any) -> JSONResponse:
-            if not isinstance(error, Refusal):  # the router's
-                error = Refusal(error.status_code, PATHS, code="unknown_url")
+            if not isinstance(error, ApiError):  # the router's
+                error = ApiError(error.status_code, PATHS, code="unknown_url")
             return JSONResponse(error.body, error.status)
 
         return Starlette(
@@ -52,60 +48,65 @@ class Service:
                 Route("/v1/chat/completions", self.complete, methods=["POST"]),
                 Route("/v1/models", self.list_models),
             ],
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
-            exception_handlers={Refusal: refused, 404: refused, 405: refused},
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)],
+            exception_handlers={ApiError: refused, 404: refused, 405: refused},
         )
 
-    def check_key(self, request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self.key and not secrets.compare_digest(given.encode(), self.key.encode()):
-            raise Refusal(401, "the key is missing or wrong", code="invalid_api_key")
-
     async def list_models(self, request: Request) -> JSONResponse:
-        self.check_key(request)
         about = {"object": "model", "created": 0, "owned_by": "tinyllm"}
         models = [{"id": name, **about} for name in self.names]
         return JSONResponse({"object": "list", "data": models})
 
     async def complete(self, request: Request) -> Any:
-        self.check_key(request)
-        wish = read_wish(await _body(request), self.names)
-        try:  # a process renders the template: others' answers go on, one process at a time
+        _check_type(request)
+        asked = parse_request(await request.body(), self.names)
+        try:  # a process may render the template: other answers go on meanwhile
             async with self._template:
-                prompt = await asyncio.to_thread(self.tokenizer.chat_prompt, wish.messages)
+                prompt = await asyncio.to_thread(self.tokenizer.chat_prompt, asked.messages)
         except CheckpointError as error:
-            raise Refusal(400, str(error), "messages") from error
+            raise ApiError(400, str(error), "messages") from error
         engine = self.worker.engine
         room = len(engine.cache.ref_count) * engine.cache.block_size
         room = min(room, engine.config.max_position_embeddings) - len(prompt) + 1
-        most = wish.max_tokens or max(1, min(NEW_TOKENS, room))
-        choice = {"temperature": wish.temperature, "seed": wish.seed, "mask": self._mask(wish)}
+        most = asked.max_tokens or max(1, min(NEW_TOKENS, room))
+        choice = {
+            "temperature": asked.temperature,
+            "seed": asked.seed,
+            "mask": self._mask(asked),
+        }
         made = self.parts.Request(next(self._numbers), prompt, most, **choice)
         queue, answer = await self.worker.submit(made), Answer(self.name, len(prompt))
-        pieces = self._pieces(made.number, queue, wish, answer, request)
-        if wish.stream:
-            sent = self._events(pieces, answer, wish.wants_usage)
+        pieces = self._pieces(made.number, queue, asked, answer, request)
+        if asked.stream:
+            sent = self._events(pieces, answer, asked.wants_usage)
             return StreamingResponse(sent, media_type="text/event-stream")
         texts, reasons = zip(*[piece async for piece in pieces], strict=True)
         return JSONResponse(answer.whole("".join(texts), reasons[-1]))
 
-    def _mask(self, wish: Wish) -> Any:
-        """What keeps the answer to the fields that are asked for; None: nothing does."""
-        if wish.shape is None:
+    def _mask(self, asked: ChatRequest) -> Any:
+        """Return the mask that keeps the answer to the JSON fields asked for, None for text."""
+        if asked.fields is None:
             return None
         try:
-            machine = self.parts.json_machine(wish.shape)
+            machine = self.parts.json_machine(asked.fields)
         except (ValueError, TypeError) as error:
-            raise Refusal(400, f"response_format: {error}", "response_format") from error
+            raise ApiError(400, f"response_format: {error}", "response_format") from error
         stops = sorted(self.tokenizer.stop_ids)
         return self.parts.TokenMask(machine, self.vocabulary, stops)
 
     async def _pieces(
-        self, number: int, queue: asyncio.Queue, wish: Wish, answer: Answer, request: Request
+        self,
+        number: int,
+        queue: asyncio.Queue,
+        asked: ChatRequest,
+        answer: Answer,
+        request: Request,
     ) -> AsyncIterator[tuple[str, str]]:
-        """Pieces of text, the last one with the reason of the end. If the client leaves, its
-        request ends: the blocks are given back."""
-        text, stop = TextPieces(self.tokenizer), self.parts.StopText(wish.stops)
+        """Yield pieces of text, each with the reason why the answer ended, "" before the last.
+
+        If the client leaves, its request ends and its blocks of the cache are freed.
+        """
+        text, stop = TextPieces(self.tokenizer), self.parts.StopText(asked.stops)
         reason = ""
         try:
             while not reason:
@@ -115,7 +116,7 @@ class Service:
                     tokens = []
                 if await request.is_disconnected():
                     reason = "cancelled"
-                if isinstance(reason, Refusal):
+                if isinstance(reason, ApiError):
                     raise reason
                 answer.tokens += len(tokens)
                 known = [token for token in tokens if token not in self.tokenizer.stop_ids]
@@ -138,21 +139,15 @@ class Service:
                 if reason:
                     yield event(answer.chunk({}, reason))
             if wants_usage:
-                yield event(answer.usage_chunk())
+                yield event({**answer.chunk({}), "choices": [], **answer.usage()})
             yield "data: [DONE]\n\n"
-        except Refusal as refusal:  # the status has been sent
-            yield event(refusal.body)
+        except ApiError as error:  # the status has been sent
+            yield event(error.body)
         finally:
             await pieces.aclose()
 
 
-async def _body(request: Request) -> bytes:
-    """The body of a request. A page elsewhere cannot send this type without asking first."""
+def _check_type(request: Request) -> None:
+    """Refuse other types than JSON, which a foreign page could send without a preflight."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refusal(415, "the content type must be application/json")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise Refusal(413, f"the body is larger than {MOST_BYTES:,} bytes")
-    return body
+        raise ApiError(415, "the content type must be application/json")

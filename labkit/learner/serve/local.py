@@ -15,23 +15,20 @@ from urllib.request import Request, urlopen
 from labkit.course.lang import tr
 from labkit.model.chat.stream import ChatError
 
+HOST = "127.0.0.1"  # the interface asks for no key, so no other machine may reach it
 SECONDS = 5  # that answers under way have to end when the server stops
-MOST_UNDER_WAY = 64
+ENGINE = {"num_blocks": 512, "block_size": 16, "budget": 128, "max_running": 16}
 
 
 def load_service(
-    name: str | None = None,
-    device: str = "cpu",
-    tell: Any = print,
-    key: str | None = None,
-    most: int = MOST_UNDER_WAY,
-    **engine_options: Any,
+    name: str | None = None, device: str = "cpu", report: Any = print, **engine_options: Any
 ) -> Any:
-    """A model, the engine, and its interface; lines say whose code runs.
+    """Load a model, its engine and the interface to them.
 
-    engine_options    of Engine: num_blocks, block_size, budget, max_running, drafts
+    report            called with lines that say whose code runs
+    engine_options    of Engine, over those of ENGINE
 
-    Errors: ChatError where uvicorn or starlette is missing; CheckpointError
+    Errors: ChatError if uvicorn or starlette is missing; CheckpointError
     """
     try:
         import uvicorn  # noqa: F401
@@ -53,22 +50,20 @@ def load_service(
     from labkit.model.tokenizer import Tokenizer
 
     folder = checkpoint.existing(resolve(name))
-    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, tell=tell)
+    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, report=report)
     model = checkpoint.load(folder, code, torch.float32, torch.device(device))
-    parts = engine_parts(model, tell)
+    parts = engine_parts(model, report)
 
     def make_engine() -> Any:
         stops = sorted(tokenizer.stop_ids)
-        return parts.Engine(model, eos_token_id=stops, **engine_options)
+        return parts.Engine(model, eos_token_id=stops, **ENGINE | engine_options)
 
-    return Service(name or folder.name, tokenizer, Worker(make_engine, most), parts, key)
+    return Service(name or folder.name, tokenizer, Worker(make_engine), parts)
 
 
-def make_server(service: Any, host: str = "127.0.0.1") -> Any:
-    """A uvicorn server that ends answers under way when it stops."""
+def make_server(service: Any) -> Any:
+    """Return a uvicorn server that ends answers under way when it stops."""
     import uvicorn
-
-    from labkit.learner.serve.app import LOCAL
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: Any = None) -> None:
@@ -76,15 +71,15 @@ def make_server(service: Any, host: str = "127.0.0.1") -> Any:
             await super().shutdown(sockets)
 
     return Server(uvicorn.Config(
-        service.application(LOCAL if host in LOCAL else ["*"]), log_level="warning",
-        access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=SECONDS,
-        limit_concurrency=4 * MOST_UNDER_WAY,
+        service.application(), log_level="warning", access_log=False, lifespan="off",
+        ws="none", timeout_graceful_shutdown=SECONDS,
     ))  # fmt: skip
 
 
 @contextmanager
 def running_server(service: Any = None) -> Iterator[str]:
-    """The address of a server on this machine that ends with the block."""
+    """Yield the address of a server on this machine that ends with the block; "" if there is
+    none, with a line that says why."""
     try:
         service = service or load_service()
     except ChatError as error:
@@ -92,20 +87,20 @@ def running_server(service: Any = None) -> Iterator[str]:
         yield ""
         return
     server = make_server(service)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server((HOST, 0)) as listening:
         thread = Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.01)
         try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            yield f"http://{HOST}:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join(2 * SECONDS)
 
 
 def ask_together(address: str, questions: Sequence[str], **options: Any) -> list[str]:
-    """The answers to questions that are all sent at the same time; none without a server."""
+    """Return the answers to questions that are all sent at the same time."""
 
     def ask(question: str) -> str:
         messages = [{"role": "user", "content": question}]

@@ -1,4 +1,4 @@
-"""Whose engine runs: the learner's parts of lab 15, the reference in what is empty or wrong."""
+"""The parts of the engine: the learner's of lab 15, or the reference if those fail a trial."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from labkit.sandbox.inside.importer import PACKAGE, imported
 TRIALS = ((0, 9), (5, 12), (0, 9))  # of each prompt: its first token, its length
 
 
-def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNamespace:
-    """The parts of an engine, tried on the model before a client meets them.
+def engine_parts(model: nn.Module, report: Callable[[str], object]) -> SimpleNamespace:
+    """Return the parts of an engine, tried on the model before a client can use them.
 
-    tell    gets a line that says whose they are
+    report    called with a line that says whose they are
     """
     reference, lab = _parts("solutions"), find_lab("server")
     if not models.written(lab):
-        tell(tr("The course's engine runs: lab 15 is empty."))
+        report(tr("The course's engine runs: lab 15 is empty."))
         return reference
     package = workspace.learner_modules() | workspace.reference_modules()
     try:
@@ -36,10 +36,11 @@ def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNames
     except Exception as error:  # a learner's code may fail in any way
         problem = models.error_text(error)
     if problem:
-        tell(tr("Your engine cannot run yet: {problem}.", problem=problem))
-        tell(tr("The course's engine runs instead; `tinyllm check 15.1` shows what is wrong."))
+        report(tr("Your engine cannot run yet: {problem}.", problem=problem))
+        runs = tr("The course's engine runs instead; `tinyllm check 15.1` shows what is wrong.")
+        report(runs)
         return reference
-    tell(tr("Engine: {labs}.", labs=workspace.describe_authors([lab])))
+    report(tr("Engine: {labs}.", labs=workspace.describe_authors([lab])))
     return parts
 
 
@@ -49,7 +50,7 @@ def _parts(package: str) -> SimpleNamespace:
 
 
 def _trial(parts: Any, model: nn.Module) -> list[Any]:
-    """Answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
+    """Return answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
     blocks for all."""
     engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
     requests = [parts.Request(number, list(range(3 + first, 3 + first + size)), 12)

@@ -1,4 +1,8 @@
-"""The chat-completions interface in JSON: what a request may say, and how answers look."""
+"""The chat-completions interface in JSON: parsing requests, building answers.
+
+The few fields are checked by hand: a schema library would be one more package, and would
+ignore unsupported options instead of refusing them.
+"""
 
 from __future__ import annotations
 
@@ -10,125 +14,128 @@ from dataclasses import dataclass
 from typing import Any
 
 ROLES = ("assistant", "developer", "system", "user")
-# What would change the answer and is not supported, with the values that change nothing
+# Options that would change the answer and are not supported, with the values that do not
 NEUTRAL = {
     "n": (1,), "top_p": (1, 1.0), "frequency_penalty": (0, 0.0), "presence_penalty": (0, 0.0),
     "logit_bias": ({},), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],),
 }  # fmt: skip
-MOST_STOPS, LONGEST_STOP, LARGEST_SHAPE = 4, 200, 10_000
-SAID_OF_A_FIELD = {"type", "enum", "title", "description"}
+MOST_STOPS, LONGEST_STOP, LARGEST_SCHEMA = 4, 200, 10_000
+SUPPORTED_KEYWORDS = {"type", "enum", "title", "description"}  # of a field in a schema
+SCHEMA = (
+    "response_format must be text, or a json_schema of an object with properties that have a "
+    "type or an enum, and no more"
+)
 
 
-class Refusal(Exception):
-    """A request that is not answered, in the interface's form."""
+class ApiError(Exception):
+    """A request that is refused, in the form of the interface."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str = ""):
         super().__init__(message)
-        kinds = {401: "authentication_error", 429: "rate_limit_error"}
-        kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        kind = "server_error" if status >= 500 else "invalid_request_error"
+        kind = "rate_limit_error" if status == 429 else kind
         error = {"message": message, "type": kind, "param": param, "code": code or None}
         self.status, self.body = status, {"error": error}
 
 
 @dataclass
-class Wish:
-    """What a client asks for; max_tokens None leaves it to the server."""
+class ChatRequest:
+    """The options of a request; max_tokens None leaves it to the server."""
 
     messages: list[dict[str, str]]
     max_tokens: int | None
     temperature: float
     seed: int
     stops: list[str]
-    shape: dict[str, Any] | None  # of a JSON object: its fields, each with its kind
+    fields: dict[str, Any] | None  # of the JSON object that is asked for; None: plain text
     stream: bool
     wants_usage: bool
 
 
-def read_wish(body: bytes, names: Sequence[str]) -> Wish:
-    """A request's body.
+def parse_request(body: bytes, models: Sequence[str]) -> ChatRequest:
+    """Parse the body of a request for one of these models.
 
-    Errors: Refusal names the field, and says what it may be
+    Errors: ApiError names the field and what it may be
     """
     try:
-        fields = json.loads(body)
+        options = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not JSON: {error}", code="invalid_json") from error
-    if not isinstance(fields, dict):
-        raise Refusal(400, "the body must be a JSON object")
-    fields = {name: value for name, value in fields.items() if value is not None}
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(options, dict):
+        raise ApiError(400, "the body must be a JSON object")
+    options = {name: value for name, value in options.items() if value is not None}
     for name, neutral in NEUTRAL.items():
-        if name in fields and fields[name] not in neutral:
-            raise Refusal(400, f"{name} is not supported here", name, "unsupported_parameter")
-    if fields.get("model") not in names:
-        known = f"there is no such model; there is {', '.join(names)}"
-        raise Refusal(404, known, "model", "model_not_found")
-    stops = fields.get("stop", [])
-    stops = [stops] if isinstance(stops, str) else stops
-    good = isinstance(stops, list) and len(stops) <= MOST_STOPS
-    if not good or not all(isinstance(s, str) and 0 < len(s) <= LONGEST_STOP for s in stops):
-        wanted = f"stop must be up to {MOST_STOPS} strings that are not empty"
-        raise Refusal(400, wanted, "stop")
-    limit = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
-    options = fields.get("stream_options")
-    return Wish(
-        messages=list(_messages(fields.get("messages"))),
-        max_tokens=_number(fields, limit, None, 1, 10**9, int),
-        temperature=_number(fields, "temperature", 1.0, 0, 2, int, float),
-        seed=_number(fields, "seed", secrets.randbits(31), -(2**63), 2**63 - 1, int),
-        stops=stops,
-        shape=_shape(fields.get("response_format", {"type": "text"})),
-        stream=fields.get("stream") is True,
-        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        if name in options and options[name] not in neutral:
+            raise ApiError(400, f"{name} is not supported here", name, "unsupported_parameter")
+    if options.get("model") not in models:
+        known = f"there is no such model; there is {', '.join(models)}"
+        raise ApiError(404, known, "model", "model_not_found")
+    limit = "max_completion_tokens" if "max_completion_tokens" in options else "max_tokens"
+    streaming = options.get("stream_options")
+    return ChatRequest(
+        messages=list(_messages(options.get("messages"))),
+        max_tokens=_number(options, limit, None, 1, 10**9, int),
+        temperature=_number(options, "temperature", 1.0, 0, 2, int, float),
+        seed=_number(options, "seed", secrets.randbits(31), -(2**63), 2**63 - 1, int),
+        stops=_stops(options.get("stop", [])),
+        fields=_fields(options.get("response_format", {"type": "text"})),
+        stream=options.get("stream") is True,
+        wants_usage=isinstance(streaming, dict) and streaming.get("include_usage") is True,
     )
 
 
-def _number(fields: dict, name: str, default: Any, low: int, high: int, *kinds: type) -> Any:
-    value = fields.get(name, default)
-    if value is default or (type(value) in kinds and low <= value <= high):  # not so for NaN
+def _number(options: dict, name: str, default: Any, low: int, high: int, *kinds: type) -> Any:
+    value = options.get(name, default)
+    if value is default or (type(value) in kinds and low <= value <= high):  # false for NaN
         return value
     number = "a number" if float in kinds else "a whole number"
-    raise Refusal(400, f"{name} must be {number} from {low} to {high}", name)
+    raise ApiError(400, f"{name} must be {number} from {low} to {high}", name)
+
+
+def _stops(stops: Any) -> list[str]:
+    stops = [stops] if isinstance(stops, str) else stops
+    if isinstance(stops, list) and len(stops) <= MOST_STOPS and all(
+        isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops
+    ):  # fmt: skip
+        return stops
+    raise ApiError(400, f"stop must be up to {MOST_STOPS} strings, none of them empty", "stop")
 
 
 def _messages(messages: Any) -> Iterator[dict[str, str]]:
     if not isinstance(messages, list) or not messages:
-        raise Refusal(400, "messages must be a list of at least one message", "messages")
+        raise ApiError(400, "messages must be a list of at least one message", "messages")
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         if not isinstance(message, dict) or message.get("role") not in ROLES:
-            raise Refusal(400, f"{place} must have a role: {', '.join(ROLES)}", place)
+            raise ApiError(400, f"{place} must have a role: {', '.join(ROLES)}", place)
         content = message.get("content")
-        if isinstance(content, list):  # parts, of which text can be read
-            texts = [part.get("text") for part in content if isinstance(part, dict)]
-            whole = len(texts) == len(content) and all(isinstance(t, str) for t in texts)
-            content = "".join(texts) if whole else None
+        if isinstance(content, list):
+            texts = [part.get("text") if isinstance(part, dict) else None for part in content]
+            content = "".join(texts) if all(isinstance(t, str) for t in texts) else None
         if not isinstance(content, str):
-            raise Refusal(400, f"{place}.content must be text", f"{place}.content")
+            raise ApiError(400, f"{place}.content must be text", f"{place}.content")
         role = "system" if message["role"] == "developer" else message["role"]
         yield {"role": role, "content": content}
 
 
-def _shape(wanted: Any) -> dict[str, Any] | None:
-    """The fields of the JSON object that response_format asks for; None: plain text."""
+def _fields(wanted: Any) -> dict[str, Any] | None:
+    """{field: its type, or the values it may have} of the JSON object that response_format
+    asks for; None for plain text."""
     if wanted == {"type": "text"}:
         return None
     try:
         properties = wanted["json_schema"]["schema"]["properties"]
-        fields = {
-            name: kind.get("enum") or str(kind["type"]) for name, kind in properties.items()
-        }
-        known = all(set(kind) <= SAID_OF_A_FIELD for kind in properties.values())
+        fields = {name: p.get("enum") or str(p["type"]) for name, p in properties.items()}
+        is_known = all(set(p) <= SUPPORTED_KEYWORDS for p in properties.values())
     except (TypeError, KeyError, AttributeError):
-        known = False
-    if not known or len(json.dumps(fields)) > LARGEST_SHAPE:
-        wanted = ("response_format must be text, or a json_schema of an object with properties "
-                  "that have a type or an enum, and no more")  # fmt: skip
-        raise Refusal(400, wanted, "response_format", "unsupported_parameter")
+        is_known = False
+    if not is_known or len(json.dumps(fields)) > LARGEST_SCHEMA:
+        raise ApiError(400, SCHEMA, "response_format", "unsupported_parameter")
     return fields
 
 
 class Answer:
-    """One answer's pieces of JSON."""
+    """Builds the JSON of one answer, whole or in chunks; `tokens` counts those written."""
 
     def __init__(self, model: str, prompt_tokens: int):
         self.prompt_tokens, self.tokens = prompt_tokens, 0
@@ -141,21 +148,13 @@ class Answer:
 
     def whole(self, text: str, reason: str) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
-        choices = _choices(reason, message=message)
-        return {**self.about, "object": "chat.completion", "choices": choices, **self.usage()}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        return {**self.about, "object": "chat.completion", "choices": [choice], **self.usage()}
 
     def chunk(self, delta: dict[str, str], reason: str | None = None) -> dict[str, Any]:
-        choices = _choices(reason, delta=delta)
-        return {**self.about, "object": "chat.completion.chunk", "choices": choices}
-
-    def usage_chunk(self) -> dict[str, Any]:
-        return {**self.chunk({}), "choices": [], **self.usage()}
-
-
-def _choices(reason: str | None, **text: Any) -> list[dict[str, Any]]:
-    return [{"index": 0, **text, "logprobs": None, "finish_reason": reason}]
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {**self.about, "object": "chat.completion.chunk", "choices": [choice]}
 
 
 def event(content: Any) -> str:
-    """A server-sent event."""
     return f"data: {json.dumps(content)}\n\n"

@@ -1,1 +1,1 @@
-"""The commands that let a model write: whose code runs, which model, how it draws."""
+"""The commands `generate` and `chat`, and their options: model, code, sampling."""

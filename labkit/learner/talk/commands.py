@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-LEARNERS_PACKAGE = "tinyllm"  # where it is a model that talks: made whole by the reference
-PACKAGE = "solutions"  # whose code trains and measures by default
+LEARNERS_PACKAGE = "tinyllm"  # unfinished parts come from the reference
+PACKAGE = "solutions"  # the default of train and measure
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 ModelName = Annotated[
@@ -88,7 +88,7 @@ System = Annotated[Optional[str], typer.Option(help="instructions that the model
 
 @dataclass
 class ModelOptions:
-    """Which model writes, and how: the options that `generate` and `chat` share."""
+    """The options of `generate` and `chat`: the model, the code, the sampling."""
 
     model: ModelName = None
     max_new_tokens: NewTokens = None
@@ -102,8 +102,10 @@ class ModelOptions:
     int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
-        """Find the model, check every setting, then load it. Whose code and which weights
-        these are is printed to stderr."""
+        """Find the model, check every setting, then load it.
+
+        Lines on stderr say whose code runs and which weights were loaded.
+        """
         with Console(stderr=True).status(tr("starting torch")):
             import torch
 
@@ -114,7 +116,7 @@ class ModelOptions:
         from labkit.model.tokenizer import Tokenizer
 
         if self.package == LEARNERS_PACKAGE:
-            code = your_code(tell=note, as_it_is=self.as_it_is)
+            code = your_code(report=note, as_it_is=self.as_it_is)
         else:
             code = named_package(self.package)
         place = usable_device(self.device)
@@ -138,7 +140,7 @@ class ModelOptions:
         return ChatModel(model, tokenizer, written_by, *how)
 
     def has_little_world(self) -> bool:
-        """Whether the model is one of the course's, which know little stories."""
+        """Whether the model is one of the course's, which know only little stories"""
         from labkit.model.hub import SHIPPED
 
         return self.model is None or self.model in (*SHIPPED, "mine")
@@ -149,14 +151,14 @@ class ModelOptions:
 
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with an option for each of ModelOptions in place of its first parameter."""
+    """Replace the command's first parameter by an option for each field of ModelOptions."""
     _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
     shared = inspect.signature(ModelOptions, eval_str=True).parameters
 
     @wraps(command)
     def run(**given) -> None:
         options = ModelOptions(**{name: given.pop(name) for name in shared})
-        with problems_told():
+        with problems_reported():
             command(options, **given)
 
     run.__signature__ = inspect.Signature([*parameters, *shared.values()])
@@ -198,8 +200,8 @@ def chat(
 
 
 @contextmanager
-def problems_told() -> Iterator[None]:
-    """Ends the command with status 2 and one sentence, for what a person can put right."""
+def problems_reported() -> Iterator[None]:
+    """End the command with status 2 and one sentence on errors that a person can fix."""
     from labkit.learner.workspace import exercise_named
     from labkit.model.values import CheckpointError
 
@@ -229,7 +231,7 @@ def _read_prompt() -> str:
 
 
 def named_package(name: str) -> ModuleType:
-    """The package, with a note that says whose code runs."""
+    """Import a package, and print a note that its code runs."""
     note(tr("All code is that of the package {package}.", package=name))
     return load_package(name)
 
@@ -246,8 +248,8 @@ def load_package(name: str) -> ModuleType:
 
 
 def _sped_up(model: nn.Module) -> bool:
-    """Puts the fast path into the modules that are the course's own; False if none is, or in a
-    learners' edition."""
+    """Put the fast path into the reference's modules; False if the model has none of them, and
+    in a learners' edition."""
     from labkit.model.fast import accelerate
 
     accelerate(model, last_logits_only=True)
@@ -264,7 +266,7 @@ def _size(model: nn.Module) -> str:
 
 
 def is_slow_in_half(device: torch.device) -> bool:
-    """Whether bfloat16 is emulated there, which takes up to 100 times as long as float32."""
+    """Whether the device emulates bfloat16, which takes up to 100 times as long as float32"""
     import torch
 
     return device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()

@@ -127,6 +127,7 @@ def success(submission, world, name):
     return [text for text, happened in found.items() if happened] + world.traces(name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeypatch):
     names = [name for name, attack in ATTACKS.items() if attack.by == layer]

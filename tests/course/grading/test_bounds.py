@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from labkit.checks.declared import prepared_checks
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import run_checks
@@ -68,6 +70,7 @@ DEEP = {
 }
 
 
+@pytest.mark.full
 def test_a_deep_tree_ends_as_a_verdict_and_costs_little(judges, released):
     judge, first = judges[LAB.name], LAB.exercises[0]
     others = sum(exercise.points for exercise in LAB.exercises[1:])

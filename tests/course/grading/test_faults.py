@@ -116,6 +116,7 @@ def test_of_sys_path_only_folders_of_packages_are_shown(tmp_path, monkeypatch):
 # Where the judge fails at everybody
 
 
+@pytest.mark.full
 @posix
 def test_nobody_is_graded_where_the_sandbox_cannot_import_torch(handed_in, bare, tmp_path):
     """Packages in a folder that may hold anything: it is not shown."""

@@ -1,5 +1,6 @@
 """Odd but honest forms of a notebook lose nothing in grading; what is lost says why."""
 
+import pytest
 from forms import FORMS, LAB, POINTS
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -22,6 +23,7 @@ def unfair(form, judge):
     return None
 
 
+@pytest.mark.full
 def test_every_form_gets_what_is_fair(judges):
     assert len(FORMS) == 94
     found = {name: unfair(form, judges[LAB.name]) for name, form in FORMS.items()}

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import pytest
 import torch
 
 from labkit.course.syllabus import LABS
@@ -86,6 +87,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
     assert ask(workers, "return x.sum()").value == 3
 
 
+@pytest.mark.full
 def test_a_process_that_only_waits_is_ended_long_before_one_that_computes(workers, monkeypatch):
     monkeypatch.setattr(wire, "IDLE_SECONDS", 1.5)  # a busy machine serves all in that time
     for body in (

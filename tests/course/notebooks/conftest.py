@@ -1,4 +1,4 @@
-"""A package of one's own, and a notebook that needs no kernel."""
+"""A temporary package, and a notebook that runs without a kernel."""
 
 import shutil
 import sys
@@ -17,14 +17,14 @@ from labkit.learner import notebook
 
 @pytest.fixture
 def package(tmp_path):
-    """A fresh copy of the skeleton package, for use instead of ours."""
+    """A fresh copy of the skeleton package"""
     shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
     return tmp_path / "tinyllm"
 
 
 @pytest.fixture
 def imported_package(package, monkeypatch):
-    """The same, and `import tinyllm` gives it; afterwards ours again."""
+    """The copy, which `import tinyllm` finds during the test"""
 
     def taken_out():
         names = [name for name in sys.modules if name.startswith("tinyllm.")]
@@ -42,7 +42,7 @@ def imported_package(package, monkeypatch):
 
 @pytest.fixture
 def run(imported_package, tmp_path, monkeypatch):
-    """Runs a cell of an opened notebook of the first lab; gives what it shows, as one text.
+    """Runs a cell in a notebook of the first lab; returns its output as one text.
 
     IPython's shell runs it in this process, with the events that it has in a kernel.
     """

@@ -1,4 +1,4 @@
-"""What check() says at home of odd but honest forms of a notebook: what grading will say."""
+"""check() at home gives the verdict of grading on unusual forms of a notebook."""
 
 from itertools import zip_longest
 
@@ -22,8 +22,7 @@ def shell(tmp_path_factory):
 
 @pytest.fixture
 def at_home(shell, imported_package, monkeypatch):
-    """Runs the cells of a notebook; gives what check says of each exercise, and what was
-    said meanwhile."""
+    """Runs the cells of a notebook; returns the report on each exercise, and the output."""
     monkeypatch.setattr(notebook, "_session", None)
 
     def ran(sources, ids=()):
@@ -39,7 +38,7 @@ def at_home(shell, imported_package, monkeypatch):
     return ran
 
 
-# A few: the rule is that of grading, where all forms are tried.
+# A few of the forms: grading has the same rule, and tries all.
 AT_HOME = (
     "wrong in its cell, right in a new one",
     "what is not allowed, in the answer",

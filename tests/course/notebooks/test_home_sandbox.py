@@ -1,4 +1,4 @@
-"""The sandbox at home: what an exercise finds there it finds in grading; loops are stopped."""
+"""The sandbox at home: it has the rules of grading, and stops endless loops."""
 
 import hashlib
 import signal
@@ -35,7 +35,7 @@ def source_of(body):
 
 
 def at_home(body, sandbox=None):
-    """The outcome of f(x), with `body` as its text."""
+    """Return the outcome of f(x), whose code is `body`."""
     sandbox = sandbox or HomeSandbox(FOLDER, quiet=True)
     with imported({"lab": source_of(body)}, FOLDER):
         return sandbox.limited(package_in(FOLDER))("lab", Call("f", x=torch.arange(3.0)))
@@ -155,7 +155,7 @@ def test_the_calls_of_an_exercise_share_their_time(short):
 
 
 def test_only_the_time_of_the_codes_own_thread_counts(short):
-    """Not that of a busy machine, and not that of torch's other threads."""
+    """A busy machine and other threads of torch do not count."""
     work = b"0" * (1 << 27)  # hashed without the interpreter's lock
     threads = [threading.Thread(target=hashlib.sha256, args=[work * 4]) for _ in range(2)]
     before = time.process_time()
@@ -202,7 +202,7 @@ def test_the_check_says_where_the_loop_is(run, short):
 
 
 def test_what_is_not_allowed_is_refused_where_it_is_called(run):
-    """As in grading; reading the source does not find this one."""
+    """As in grading; this one is not found in the source."""
     line = "getattr(torch.nn.functional, 'rms_' + 'norm')(torch.ones(2, 3), (3,))"
     run(answer("1.1").replace("    wide", f"    {line}\n    wide", 1))
     assert "F.rms_norm may not be used here" in run('check("1.1")')
@@ -270,15 +270,11 @@ def test_a_call_that_does_not_end_is_stopped_in_a_cell_of_the_course(monkeypatch
     path = f"{FOLDER}/rmsnorm.py"
     exec(compile("def ends(): return sum(range(99))\ndef loops():\n  while True: ends()\n",
                  path, "exec"), found := {})  # fmt: skip
-    watch = home_sandbox.LongCalls(FOLDER)
-    watch.begin()
-    try:
+    with home_sandbox.at_ticks(FOLDER, home_sandbox.LongCalls().look):
         start = time.thread_time()
         while time.thread_time() - start < 1.5:
             found["ends"]()  # each call for itself is short
         with pytest.raises(OutOfTime, match=r"stopped after 0\.6 seconds") as stopped:
             found["loops"]()
-    finally:
-        watch.end()
     assert stopped.value.path == path and stopped.value.line in (1, 3)
     assert capsys.readouterr().out.count("seconds in one call") == 1

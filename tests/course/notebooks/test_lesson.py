@@ -1,4 +1,4 @@
-"""What lab 08 trains with, and calls that hand objects to the learner's code."""
+"""Lab 08's tools for training, and calls with objects as arguments."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The living model: what is said of a shipped model with other parts in it."""
+"""The living model: reports on a shipped model with replaced parts."""
 
 import ast
 import importlib
@@ -18,7 +18,7 @@ from labkit.learner.lessons import living
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Little to read and to say; nothing is remembered from test to test."""
+    """Short texts, and no cache from test to test"""
     for name, few in (("DOCUMENTS", 2), ("TOKENS", 6)):
         monkeypatch.setattr(living, name, few)
     for cached in (living.as_it_ships, living._documents):
@@ -30,7 +30,7 @@ def short(monkeypatch):
 
 @pytest.fixture
 def norm_written(imported_package):
-    """The learner's norm, as its module has it."""
+    """The learner's norm, which is finished"""
     (imported_package / "rmsnorm.py").write_text(
         (ROOT / "solutions" / "rmsnorm.py").read_text()
     )
@@ -48,7 +48,7 @@ def test_a_right_part_changes_neither_numbers_nor_words(norm_written):
     assert yours.name == "with your RMSNorm" and not found.notes
     assert yours.text == ships.text and yours.text.split()
     assert yours.nats == pytest.approx(ships.nats, abs=1e-5)
-    assert 0 < ships.nats < 5  # it reads its own kind of stories
+    assert 0 < ships.nats < 5  # stories are what it was trained on
 
 
 def test_a_wrong_part_is_measured_all_the_same_and_its_check_named(norm_written):
@@ -79,7 +79,7 @@ def test_swaps():
         ({"gqa.RMSNorm": NoNorm}, "worse"),
         ({"silu": torch.nn.functional.silu}, "same"),
         ({"silu": never_ready}, "Exercise 4.1: silu is not written yet"),
-        ({"RMSNorm": torch.nn.LayerNorm}, "norm.bias"),  # has no place for it
+        ({"RMSNorm": torch.nn.LayerNorm}, "norm.bias"),  # the checkpoint has no bias
         ({"silu": lambda x: x.no_such}, "AttributeError"),
     ):
         ships, other = living.swapped({"a stranger": parts}).models
@@ -96,7 +96,7 @@ def test_a_name_with_a_module_is_swapped_in_that_module_alone():
     decoder = model.__init__.__globals__
     attention = decoder["Qwen3Attention"].__init__.__globals__
     assert attention["RMSNorm"] is NoNorm and decoder["RMSNorm"] is not NoNorm
-    with pytest.raises(KeyError, match="no part of the course"):
+    with pytest.raises(KeyError, match="not a part of the course"):
         living.course_with({"softmax": None})
 
 
@@ -115,7 +115,7 @@ def test_numbers_words_and_notes_are_printed():
 
 
 def test_the_names_of_all_swaps_are_translated():
-    """Names of code and of functions stay."""
+    """Names with code in them stay as they are."""
     found = []
     for lab in NOTEBOOKS:
         for cell in read_notebook(notebook_path(lab)).cells:

@@ -1,5 +1,5 @@
-"""The notebooks as a learner meets them, with a package of their own: cell by cell, and whole
-in a kernel."""
+"""The notebooks as a learner has them, with a temporary package: cell by cell, and whole in a
+kernel."""
 
 import copy
 import os
@@ -39,7 +39,7 @@ def execute(notebook, package):
     """Execute in a kernel whose `tinyllm` is `package`; errors stay in the outputs."""
     notebook = copy.deepcopy(notebook)
     # one thread: the tests run side by side, and threads that wait for each other burn time
-    path = os.pathsep.join([str(package.parent), str(ROOT)])  # the machinery that stands here
+    path = os.pathsep.join([str(package.parent), str(ROOT)])  # labkit of this repository
     options = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     with environment(**options, TINYLLM_MINUTES="0.005"):
         client = NotebookClient(
@@ -73,12 +73,12 @@ def finished(lab):
     return cells.plain((ROOT / "solutions" / f"{lab.module}.py").read_text())
 
 
-# run below the first cell: less to measure on, shorter stories, a smaller model for lab 08
+# inserted below the first cell: less data, shorter stories, a smaller model for lab 08
 QUICK = """from labkit.learner.lessons import lesson, living, rewards
 living.DOCUMENTS, living.TOKENS, rewards.MOST = 2, 12, 40
 lesson.SHAPE |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
 lesson.tell.__defaults__ = ("Tell me a story.", 1, 20, 0.7, 0)"""
-# {notebook: {cell: (what it holds, what is run in its place)}}: fewer steps, runs, tokens
+# {notebook: {cell: (code, its replacement)}}: fewer steps, runs, tokens
 CUTS = {
     "00_tour": {"attention-measure": ("range(40)", "range(8)")},
     "01_rmsnorm": {"warm-up-train": ("range(120)", "range(20)")},
@@ -141,7 +141,20 @@ CUTS = {
 }
 
 
-RUNS = [pytest.param("en", lab, CUTS.get(lab.name, {}), id=lab.name) for lab in NOTEBOOKS]
+AT_ONCE = ("00_tour", "01_rmsnorm", "06_decoder")  # a commit waits for these, CI for all
+
+
+def later(lab, lang="en", slow=()):
+    """Return the mark of a notebook that a commit does not wait for."""
+    if lang != "en" or lab.name in slow:
+        return pytest.mark.slow
+    return () if lab.name in AT_ONCE else pytest.mark.full
+
+
+RUNS = [
+    pytest.param("en", lab, CUTS.get(lab.name, {}), id=lab.name, marks=later(lab))
+    for lab in NOTEBOOKS
+]
 WHOLE = [
     pytest.param(lang, lab, {}, id=f"{lab.name}, whole, {lang}", marks=pytest.mark.slow)
     for lang in ("en", "zh")
@@ -151,7 +164,7 @@ WHOLE = [
 
 
 def shortened(notebook, cuts):
-    """The notebook with less to compute."""
+    """Apply CUTS to a notebook."""
     for name, (long, short) in cuts.items():
         (cell,) = [cell for cell in notebook.cells if cell.id == name]
         assert long in cell.source, name
@@ -162,7 +175,7 @@ def shortened(notebook, cuts):
 
 
 def code_cells_that_ran(notebook, package, lang):
-    """The code cells with their outputs, of which none is an error."""
+    """Execute a notebook; return its code cells, none of which has an error."""
     with environment(TINYLLM_LANG=lang):
         done = [c for c in execute(notebook, package).cells if c.cell_type == "code"]
     for cell in done:
@@ -186,7 +199,7 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     for cell in done:
         pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
         pictures += [html for html in pages if "<img" in html]
-    assert len(pictures) >= 3 or not lab.exercises  # a page of idioms shows numbers
+    assert len(pictures) >= 3 or not lab.exercises  # the page on torch has no pictures
     assert all('alt="' in html and 'alt=""' not in html for html in pictures)
     for exercise in lab.exercises:
         cell = next(c for c in done if c.id == exercise.check_cell)
@@ -199,20 +212,18 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
         assert saved.replace(cells.FUTURE_LINE, "") == finished(lab)
 
 
-LONG = ("03_gqa", "08_training", "09_tokenizer")  # where much is given, and takes its time
+LONG = ("03_gqa", "08_training", "09_tokenizer")  # notebooks with long given cells
 EMPTY = [
-    pytest.param(
-        lang, lab, id=f"{lab.name}, {lang}",
-        marks=pytest.mark.slow if lang != "en" or lab.name in LONG else (),
-    )
+    pytest.param(lang, lab, id=f"{lab.name}, {lang}", marks=later(lab, lang, LONG))
     for lang in ("en", "zh")
     for lab in NOTEBOOKS
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("lang", "lab"), EMPTY)
 def test_runs_top_to_bottom_with_nothing_written(lang, lab, tmp_path):
-    """No traceback: a cell that needs what is not written says so, and so do those after it."""
+    """A cell that needs an unfinished exercise prints a sentence and not a traceback, and so do
+    the cells after it."""
     with speaking(lang):
         notebook = filled(lab, read_notebook(notebook_path(lab)))
         left_out = tr("left out: {error}", error="")
@@ -296,7 +307,7 @@ def test_a_blank_cell_of_the_saved_notebook_is_told_where_the_package_passes(
     words = "blank in your saved notebook, where it earns nothing: 1.1. Your code is in"
     assert words in run('check("1.1")') and words in run('finish("rmsnorm")')
     assert "`tinyllm submit rmsnorm` writes it into the file to hand in" in run('check("1.1")')
-    run(answer("1.1"))  # not saved yet; it will be
+    run(answer("1.1"))  # not saved yet
     assert "blank" not in run('check("1.1")') and "blank in" not in run('finish("rmsnorm")')
     monkeypatch.setattr(notebook, "_session", None)
     content = notebook_file.read(saved)
@@ -372,14 +383,14 @@ def test_the_reference_stands_in_for_a_lab_that_a_given_cell_imports(run):
 
 def test_a_cell_that_needs_what_is_not_written_gets_a_sentence(run):
     run(stub_of("1.1"))
-    assert "NameError" in run("curve")  # nothing was left out so far: a slip of one's own
+    assert "NameError" in run("curve")  # nothing was left out before: an error of the learner
     told = run("curve = layer_norm(torch.ones(2, 3), torch.ones(3), torch.zeros(3))")
     assert told == "left out: Exercise 1.1: layer_norm is not written yet"
     assert "name 'curve' is not defined; the cell that makes it was left out" in run("curve")
     run("curve, rows = [], 2")
     left_out = "import math\nfor rows in (3,): curve = layer_norm(torch.ones(2, rows), 1, 0)"
     assert "Exercise 1.1" in run(left_out)
-    assert "name 'rows' is not defined" in run("rows")  # 2 is not what that cell makes of it
+    assert "name 'rows' is not defined" in run("rows")  # no older value
     assert "module 'math'" in run("math")  # only values are forgotten
     assert "Traceback" in run("raise NotImplementedError('mine')")
     assert "ZeroDivisionError" in run("1 / 0")

@@ -1,5 +1,4 @@
-"""What a learner predicts, and the end of a lab: kept in the project, and set beside what came
-out."""
+"""Predictions and the end of a lab: recorded in the project, and compared with the outcome."""
 
 import json
 import re
@@ -76,7 +75,7 @@ def test_the_end_of_a_lab_sums_it_up(run, package):
     assert f"0 of {ALL:g} points" in said and "said predictions: none made" in said
     run(answer("1.1"))
     run(answer("1.2"))
-    run('predict("1.why", "c")')  # right, and open until it is told
+    run('predict("1.why", "c")')  # right, and open until the outcome is shown
     said = run('finish("rmsnorm")')
     assert "Lab 01 Normalization" in said and f"{CORE:g} of {ALL:g} points" in said
     assert "ok 1.1 layer_norm | 1.2 RMSNorm open 1.3 residual (stretch): not started" in said

@@ -1,4 +1,4 @@
-"""Lab 00: the practice, and what lets a model talk and be looked into."""
+"""Lab 00: its exercise, and the functions with which a model talks and is inspected."""
 
 import torch
 from test_notebooks import answer
@@ -33,7 +33,7 @@ def test_the_practice_names_mistakes(run):
 
 
 def test_attention_weights_are_shares():
-    """Of the course's model, and of one whose classes are in no module that is imported."""
+    """For the course's model, and for one whose modules are not in sys.modules"""
     ids, weights = torch.arange(12)[None], []
     for code in (models.reference(), models.complete(models.DECODER_LABS)):
         weights.append(attention_weights(checkpoint.load(STORIES, code).float(), ids))
@@ -53,5 +53,5 @@ def test_it_says_what_the_reference_writes(capsys):
     printed = capsys.readouterr().out
     assert " ".join(printed.split()).endswith(" ".join(told.split()))
     lines = printed.splitlines()
-    assert max(len(line.rpartition(" ")[0]) for line in lines) < 72  # a word begins before that
-    assert max(map(len, lines)) <= 80  # and its rest, which comes later, ends soon after
+    assert max(len(line.rpartition(" ")[0]) for line in lines) < 72  # a word begins before
+    assert max(map(len, lines)) <= 80  # and ends soon after

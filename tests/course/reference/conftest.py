@@ -5,7 +5,7 @@ import torch
 
 
 def both(name, folder, dtype=torch.float32):
-    """(our model, the same model in transformers), through the disk."""
+    """Return our model, and transformers' model loaded from its files."""
     model = oracle.ours(oracle.CONFIGS[name]).to(dtype)
     oracle.save(model, folder)
     return model, oracle.load_there(folder, dtype)

@@ -1,9 +1,10 @@
-"""All of lab 14 on the ranks of a group, each part beside one machine. As a script it is one
-process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT [nccl]."""
+"""All of lab 14 on the ranks of a group, each part compared with one machine.
+
+As a script it is one process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT.
+"""
 
 import copy
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -155,17 +156,14 @@ PARTS = {
 
 
 def everything(group):
-    """{part: how far it is from one machine}"""
+    """{part: largest difference from one machine}"""
     return {name: part(group) for name, part in PARTS.items()}
 
 
 if __name__ == "__main__":
     import torch.distributed as dist
 
-    backend = sys.argv[2] if len(sys.argv) > 2 else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(backend)
+    dist.init_process_group("gloo")
     group = DistributedGroup()
     offers: list = [None] * group.size
     dist.all_gather_object(offers, (everything(group), group.bytes_sent))

@@ -61,7 +61,7 @@ def rng(seed: int) -> torch.Generator:
 
 
 def randomise(model: torch.nn.Module, seed: int = 0) -> None:
-    """Weights large enough to tell models apart; norm weights around 1, never 1."""
+    """Draw weights that separate wrong models; norm weights are around 1, never 1."""
     generator = rng(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -113,7 +113,7 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def chunks(model, ids, sizes, mask=None) -> torch.Tensor:
-    """The logits of a prompt that is fed to a cache piece by piece."""
+    """Return the logits of a prompt that is read piece by piece with a cache."""
     cache, start, found = KVCache(model.config.num_hidden_layers, ids.size(1)), 0, []
     for end in accumulate(sizes):
         seen = None if mask is None else mask[:, :end]
@@ -124,7 +124,7 @@ def chunks(model, ids, sizes, mask=None) -> torch.Tensor:
 
 @torch.no_grad()
 def chunks_there(model, ids, sizes, mask=None) -> torch.Tensor:
-    """The same in `transformers`; all in one piece are its logits."""
+    """The same for a model of `transformers`"""
     mask = torch.ones_like(ids) if mask is None else mask
     memory, start, found = None, 0, []
     for end in accumulate(sizes):

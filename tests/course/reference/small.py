@@ -29,13 +29,13 @@ SPECIAL = [
     *("<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>"),
     *("<|image_pad|>", "<|video_pad|>"),
 ]
-ORDINARY = [  # Qwen3 adds these as tokens that are shown
+ORDINARY = [  # Qwen3 adds these as tokens that are not special
     *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
     *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>"),
     *("<think>", "</think>"),
 ]
 
-# What Qwen3's template does with system, user and assistant messages, without its tools
+# Qwen3's template for system, user and assistant messages, without tools
 TEMPLATE = """\
 {%- set ns = namespace(last=messages|length - 1, searching=true) %}
 {%- for message in messages[::-1] %}

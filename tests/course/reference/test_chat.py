@@ -1,4 +1,4 @@
-"""Talking: the stream, the two commands with pipes, bad input."""
+"""The stream, and the commands chat and generate with pipes and bad input."""
 
 import re
 import sys
@@ -44,7 +44,7 @@ def refused(*arguments, words):
 
 
 def pieces_of(*arguments, **settings):
-    """The pieces that `stream` shows."""
+    """The pieces that `stream` shows"""
     pieces = []
     whole = stream(*arguments, pieces.append, **settings)
     assert whole == "".join(pieces)
@@ -65,7 +65,7 @@ def test_stream_is_what_generate_writes(loaded):
 
 
 def test_stream_comes_while_it_is_written_and_ends_when_its_reader_does(loaded):
-    """The third piece is shown before the model has been asked for a hundredth token."""
+    """The third piece is shown long before the last token is computed."""
     model, tokenizer = loaded
     asked, shown, at_third = [], [], []
 
@@ -84,7 +84,7 @@ def test_stream_comes_while_it_is_written_and_ends_when_its_reader_does(loaded):
 
     with pytest.raises(KeyboardInterrupt):
         stream(model, tokenizer, tokenizer.encode("The"), counted, show, max_new_tokens=120)
-    assert len(asked) < 60 and at_third == [len(asked)]  # not one more was asked for
+    assert len(asked) < 60 and at_third == [len(asked)]  # no further token was computed
 
 
 def test_a_stop_token_ends_and_is_not_shown_and_errors_reach_the_reader(loaded):
@@ -221,7 +221,7 @@ def test_a_package_that_does_not_run(chat_folder, monkeypatch):
 
 @pytest.fixture
 def seen(loaded, monkeypatch):
-    """Lets generate say "answer N"; collects the prompts it gets."""
+    """Replaces generate: it writes "answer N", and its prompts are collected."""
     _, tokenizer = loaded
     prompts = []
 

@@ -1,4 +1,4 @@
-"""Lab 06: what is built, how large it is, and what it refuses."""
+"""Lab 06: the modules of the decoder, its size, and the inputs that it refuses."""
 
 import dataclasses
 

@@ -52,7 +52,7 @@ def test_bfloat16_bit_for_bit(pair_bf16):
         assert torch.equal(
             oracle.chunks(model, ids, sizes, mask)[mask.bool()], expected[mask.bool()]
         )
-    assert not list(model.buffers())  # no table of angles that .to(bfloat16) could round
+    assert not list(model.buffers())  # so .to(bfloat16) cannot round a table of angles
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -88,7 +88,7 @@ def test_losses_and_gradients(pair, padded):
 
 
 def gradients_there(there) -> dict:
-    """Gradients of transformers' model under the names on disk: one tensor per expert."""
+    """Gradients of transformers' model by the names of a checkpoint: one tensor per expert"""
     found = {}
     for name, parameter in there.named_parameters():
         stem, grad = name.rpartition(".")[0], parameter.grad

@@ -16,7 +16,6 @@ from labkit.course import cells
 from labkit.course.paths import ROOT
 from labkit.learner import finale, models
 from labkit.model import hub
-from labkit.model.checkpoint import CheckpointError
 
 NOTEBOOK = read_notebook(ROOT / "notebooks" / "09_tokenizer.ipynb")
 SHIPPED = "The model is stories-dense, which ships with the course."
@@ -24,7 +23,7 @@ SHIPPED = "The model is stories-dense, which ships with the course."
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A learner's own copy of tinyllm/, which `import tinyllm` finds from here on."""
+    """A learner's own copy of tinyllm/, which `import tinyllm` finds"""
 
     shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
     monkeypatch.setattr(tinyllm, "__path__", [str(tmp_path / "tinyllm")])
@@ -37,8 +36,8 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    def execute(until=None):
-        """{cell id: what it printed}; errors are not caught."""
+    def execute():
+        """Run the cells; return {cell id: output}. Errors are not caught."""
         namespace, printed = {}, {}
         for cell in NOTEBOOK.cells:
             if cell.cell_type == "code" and not cell.id.startswith(("check-", "finish")):
@@ -47,8 +46,6 @@ def run(capsys):
                     source = "from solutions.tokenizer import *"
                 exec(compile(source, cell.id, "exec"), namespace)
                 printed[cell.id] = capsys.readouterr().out
-            if cell.id == until:
-                break
         return printed
 
     return execute
@@ -106,8 +103,7 @@ def configured(folder, **changes):
 
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-TOKENIZER = hub.SHIPPED["stories-dense"] / "tokenizer.json"
-DAMAGES = {  # what is said: what was done to the folder
+DAMAGES = {  # words of the error: the damage
     "model_type is 'llama'": lambda folder: configured(folder, **LLAMA),
     "model-00002-of": lambda folder: next(folder.glob("model-00002*")).unlink(),
     "is damaged or truncated": lambda folder: cut(next(folder.glob("model-00001*"))),
@@ -115,7 +111,6 @@ DAMAGES = {  # what is said: what was done to the folder
         folder, num_hidden_layers=4, layer_types=None
     ),
     "tokenizer.json is missing": lambda folder: (folder / "tokenizer.json").unlink(),
-    "they do not belong together": lambda folder: shutil.copy(TOKENIZER, folder),
     "there is no model": shutil.rmtree,
 }
 
@@ -149,9 +144,6 @@ def test_an_earlier_download_is_found(package, released, tmp_path):
     assert finale.choose(None, models.reference()) == home / "snapshots" / "abc"
 
 
-# Whose code
-
-
 def test_a_package_finished_in_part_borrows_the_rest(package, run):
     finish(package, "rmsnorm", "rope", "gqa", "moe", "decoder")
     out = run()
@@ -161,9 +153,6 @@ def test_a_package_finished_in_part_borrows_the_rest(package, run):
     )
     assert "left out" not in "".join(out.values())
     assert out["talk-say"].count(".") > 3
-    yours, borrowed = out["parts-yours-run"].strip().split("\n")
-    assert yours.startswith("yours (") and "3.4 Qwen3Attention" in yours
-    assert borrowed.startswith("borrowed (5): 4.1 silu, 4.2 Qwen3MLP, 7.1 KVCache")
 
 
 def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys):
@@ -183,28 +172,3 @@ def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys):
         assert told in out and "The course's own code runs instead." in out
         wrong = models.your_code(as_it_is=True)
         assert wrong.author == "yours" and "of this model is yours" in capsys.readouterr().out
-
-
-# What it takes
-
-
-def test_memory_sees_what_comes_and_what_goes():
-    size = 64_000_000
-    with finale.Memory() as seen:
-        kept = torch.ones(size // 4)
-        del kept
-        kept = torch.ones(size // 8)
-    assert seen.highest > 0.8 * size and seen.grown < 0.8 * size
-    assert kept.numel() == size // 8
-
-
-def test_when_ready_ends_a_block_that_lacks_room_and_lets_other_errors_pass(capsys):
-    finale.room_for(1)
-    with finale.when_ready():
-        finale.room_for(10**15)
-    with finale.when_ready():
-        raise CheckpointError("no")
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("left out: 1000000.0 GB are needed") and second == "left out: no"
-    with pytest.raises(ZeroDivisionError), finale.when_ready():
-        print(1 / 0)

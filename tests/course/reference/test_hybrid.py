@@ -26,7 +26,7 @@ MIXTURE = {
 
 
 def one_by_one(state):
-    """Of their experts, which share a tensor, each with a name of its own."""
+    """Split transformers' tensors of all experts into one tensor per expert."""
     found = {}
     for name, tensor in state.items():
         path, _, last = name.rpartition(".experts.")

@@ -1,4 +1,4 @@
-"""Matrices in int8: nearly the same words, and a reason where it cannot be."""
+"""Matrices in int8: nearly the same logits, and a reason if they cannot be rounded."""
 
 import copy
 

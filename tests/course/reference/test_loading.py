@@ -25,7 +25,7 @@ UP_PROJ = "model.layers.0.mlp.up_proj.weight"
 
 
 def package(**changes):
-    """The reference as a namespace, as a learner's classes would be handed in."""
+    """The reference as a namespace, which is how a learner's classes are passed"""
     parts = {"Qwen3Config": oracle.Qwen3Config, "Qwen3ForCausalLM": decoder.Qwen3ForCausalLM}
     return types.SimpleNamespace(**{**parts, **changes})
 
@@ -47,7 +47,7 @@ def sharded(tmp_path):
 
 
 def rewrite(folder, **tensors):
-    """Replace tensors of a file, or leave those out that are None."""
+    """Replace tensors of a file; None removes one."""
     tensors = load_file(folder / SINGLE) | tensors
     save_file({k: v for k, v in tensors.items() if v is not None}, folder / SINGLE)
 
@@ -80,7 +80,7 @@ def test_transformers_loads_what_we_saved(name, dtype, tmp_path):
         assert weight.dtype == dtype and torch.equal(weight, saved)
     expected = model(IDS)
     tolerance = CLOSE if dtype == torch.float32 else {"rtol": 0, "atol": 0}
-    # some processors add up in another order where a weight begins elsewhere in memory
+    # some CPUs sum in a different order if a weight is aligned differently
     assert_close(again(IDS), expected, **tolerance)
     assert_close(theirs(IDS).logits, expected, **tolerance)
 
@@ -137,7 +137,7 @@ def test_weights_are_mapped_and_no_random_number_is_drawn(folder, monkeypatch):
     monkeypatch.undo()
     assert not nn.Linear(2, 2).weight.is_meta  # the patch is gone
     with torch.no_grad():
-        model.model.norm.weight.add_(1)  # private: the file stays as it is
+        model.model.norm.weight.add_(1)  # a private mapping: the file stays as it is
     stored = load_file(folder / SINGLE)["model.norm.weight"]
     assert not torch.equal(stored, model.model.norm.weight)
 

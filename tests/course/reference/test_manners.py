@@ -1,4 +1,4 @@
-"""What is said of a request that a model of little stories does not meet."""
+"""Notes on requests that a model of little stories does not grant."""
 
 from itertools import islice
 from random import Random

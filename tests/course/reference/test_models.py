@@ -1,4 +1,4 @@
-"""Names of models: a folder, the course's own, the hub's."""
+"""Names of models: a folder, a shipped model, a model on the hub."""
 
 import sys
 import types

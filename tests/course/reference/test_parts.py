@@ -1,5 +1,5 @@
-"""Single parts, as far as neither the whole model (test_exact) nor transformers' own code in
-place of an answer (soundness/test_transformers_own) shows them."""
+"""Single parts that neither the whole model (test_exact) nor transformers' own code in place of
+an answer (soundness/test_transformers_own) covers."""
 
 import math
 
@@ -91,7 +91,7 @@ def test_a_query_that_sees_nothing(dtype):
 
 def test_a_hidden_key_stays_hidden_however_high_its_score():
     scores = torch.full((1, 1, 1, 2), 32.0).half()
-    mask = torch.full((1, 2), torch.finfo(torch.float16).min).half()  # plus 32 it is no longer
+    mask = torch.full((1, 2), torch.finfo(torch.float16).min).half()  # + 32 it is not
     assert (gqa.masked_softmax(scores, mask) == 0).all()
 
 

@@ -24,7 +24,7 @@ IDS = torch.arange(3, 60).view(3, 19)
 
 
 def adapted(seed=0):
-    """A tiny model with LoRA that has learned, and the model without it."""
+    """A tiny model without LoRA, and one with random LoRA weights"""
     torch.manual_seed(seed)
     plain, model = (oracle.ours(oracle.DENSE) for _ in range(2))
     model.load_state_dict(plain.state_dict())
@@ -71,7 +71,7 @@ def test_names_are_those_of_peft():
 
 
 def test_labels_are_the_answers_of_a_chat_template():
-    """What the template puts between the header and the end, and nothing else."""
+    """Labels are exactly the tokens between the header and the end."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda: torch.randint(9, 30, (4,), generator=generator).tolist()  # noqa: E731
     for turns in range(1, 5):
@@ -87,7 +87,7 @@ def test_labels_are_the_answers_of_a_chat_template():
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 def test_at_first_the_gradient_is_that_of_the_plain_objective(loss_type):
-    """Where old and new are equal: the gradient of -A * log p, added up as each type does."""
+    """If old and new policy are equal: the gradient of -A * log p, averaged as in each type."""
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(4, 7, 11, generator=generator, requires_grad=True)
     ids = torch.randint(0, 11, (4, 7), generator=generator)
@@ -108,7 +108,7 @@ def test_at_first_the_gradient_is_that_of_the_plain_objective(loss_type):
 
 
 def test_the_kl_term_is_an_unbiased_estimate():
-    """Averaged over the new model's own draws it is the KL divergence from the reference."""
+    """Its mean over samples of the new model is the KL divergence from the reference."""
     generator = torch.Generator().manual_seed(2)
     new, ref = torch.randn(2, 5, generator=generator).log_softmax(-1)
     zeros, ones = torch.zeros(5, 1), torch.ones(5, 1)
@@ -136,7 +136,7 @@ def test_dpo_is_a_logistic_regression_on_log_ratios():
 
 
 def test_a_wish_for_a_token_is_learned():
-    """From scratch, a tiny model learns to say the token that the reward counts."""
+    """A tiny model learns from scratch to write the token that the reward counts."""
     torch.manual_seed(0)
     model = oracle.ours(oracle.DENSE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.0)

@@ -1,4 +1,4 @@
-"""Saving: each file whole, and what was there before where that fails."""
+"""Saving: each file is written as a whole, or the old one stays."""
 
 import json
 import os

@@ -42,12 +42,3 @@ def test_the_command_serves_here_alone_and_stops_with_answers_under_way():
         watch.cancel()
         process.kill()
         process.wait(10)
-
-
-def test_without_a_key_nobody_else_is_let_in():
-    from typer.testing import CliRunner
-
-    from labkit.cli import app as command
-
-    result = CliRunner().invoke(command, ["serve", "--host", "0.0.0.0"])
-    assert result.exit_code == 2

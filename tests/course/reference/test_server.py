@@ -1,4 +1,4 @@
-"""Lab 15 beside plain code: attention over pages, and the engine in random schedules."""
+"""Lab 15 compared with plain code: attention over pages, the engine in random schedules."""
 
 import random
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_attention_over_pages_is_that_over_tiles(new, lengths):
 
 
 def requests_of(draw):
-    """Prompts of which many begin alike, greedy or drawn."""
+    """Requests with common prefixes, greedy or sampled"""
     begin = [draw.randrange(VOCAB) for _ in range(8)]
     for number in range(draw.randint(2, 7)):
         more = [draw.randrange(4) for _ in range(draw.randint(1, 6))]
@@ -65,7 +65,7 @@ def run(model, requests, draw, blocks, size, budget, places, drafts):
 
 
 def schedules(model, seeds):
-    """Each answer is the one that it gets alone, whatever the order, the room, the budget."""
+    """Check that each answer is the same as alone, for random orders, sizes and budgets."""
     for seed in seeds:
         draw = random.Random(seed)
         requests = list(requests_of(draw))
@@ -118,7 +118,7 @@ def test_the_cache_never_finds_what_was_not_written():
     for seed in range(40):
         draw = random.Random(seed)
         cache = PrefixCache(10, 2, lambda parent, part: bytes([sum(parent) % 3, part[0] % 2]))
-        held, texts = {}, {}  # by block: the text up to its end; by sequence: all of it
+        held, texts = {}, {}  # {block: text up to its end}, {sequence: text}
         for number in range(60):
             text = [draw.randrange(3) for _ in range(draw.randint(1, 9))]
             if texts and draw.random() < 0.5:
@@ -148,7 +148,7 @@ def test_text_stops_where_the_whole_text_does(seed):
         whole, text = "".join(pieces), StopText(stops)
         places = [whole.find(stop) for stop in stops if stop in whole]
         shown = "".join(text.add(piece) for piece in pieces) + text.rest()
-        # of two that end in different pieces, the one that is complete first counts
+        # of two stop strings, the one that is complete first counts
         assert whole.startswith(shown) and (bool(places) == text.stopped)
         assert len(shown) <= (max(places) if places else len(whole))
         if not places:

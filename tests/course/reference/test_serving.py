@@ -1,4 +1,4 @@
-"""Lab 10 beside torch, beside the plain code, and by counting."""
+"""Lab 10 compared with torch, with plain code, and by counting."""
 
 from itertools import product
 
@@ -134,7 +134,7 @@ def test_every_answer_is_the_one_that_it_gets_alone(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_speculation_keeps_the_targets_distribution(seed):
-    """Every pair of drafts, weighed by q, with the mean of many draws."""
+    """The mean of many draws over every pair of drafts, weighted by q"""
     vocab, rows = 3, 30_000
     draw = oracle.rng(seed)
     q = torch.rand(2, vocab, generator=draw).softmax(-1)

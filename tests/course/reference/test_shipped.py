@@ -1,4 +1,4 @@
-"""The checkpoints that ship: whole, small, honest about themselves, and they talk."""
+"""The shipped checkpoints: complete, small, with true cards, and able to talk."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_its_card_says_what_the_files_beside_it_hold(name):
     assert f"on {tokens / 1e6:.1f} million tokens of text in {len(runs)} runs" in text
 
 
-SAMPLE = 50  # stories, and all that visitors ask
+SAMPLE = 50  # stories; all questions of visitors
 
 
 def far_off(scores, sample):
@@ -67,7 +67,7 @@ def far_off(scores, sample):
             share, n = scores[way][key], 14 if key == "visitors_unknown" else SAMPLE
             error = 3 * (share * (1 - share) / n) ** 0.5 + 1.01 / n
             if way == "greedy" and key.startswith("visitors"):
-                error = 0.03  # the same questions, and no dice
+                error = 0.03  # the same questions, decoded greedily
             if abs(sample[way][key] - share) > error:
                 found.append((way, key, share, sample[way][key]))
     return found
@@ -132,7 +132,7 @@ def test_transformers_loads_it_and_agrees(name, loaded):
 
 
 def test_it_talks_without_a_network(name):
-    """In a process that cannot open a connection, as on a machine that has none."""
+    """In a process that cannot open a connection"""
     code = (
         "import socket, sys\n"
         "def refuse(*_): raise OSError('no network')\n"

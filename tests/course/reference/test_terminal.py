@@ -1,4 +1,4 @@
-"""Talking in a process of its own: pipes that break, a terminal, Ctrl-C."""
+"""chat and generate in their own process: broken pipes, a terminal, Ctrl-C."""
 
 import os
 import pty
@@ -31,7 +31,7 @@ def environment():
 
 
 def test_nothing_is_imported_that_talking_does_without(chat_folder):
-    """torch's compiler alone takes as long to import as torch. Nor must input be UTF-8."""
+    """torch's compiler takes as long to import as torch. Input need not be UTF-8."""
     script = (
         "import sys\nfrom labkit.cli import app\n"
         "app(standalone_mode=False)\nprint(*sorted(sys.modules))"
@@ -53,13 +53,13 @@ def test_a_reader_that_leaves(chat_folder):
 
 
 class Terminal:
-    """A command in a pseudo-terminal, typed at and read from."""
+    """A command in a pseudo-terminal: type into it, read from it."""
 
     def __init__(self, *arguments):
         self.screen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` has it ignored
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` ignores it
             os.execve(sys.executable, command(*arguments), environment())
 
     def read_until(self, pattern, seconds=60):
@@ -89,7 +89,7 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory, tokenizer_folder):
-    """Arguments for an answer of minutes."""
+    """Arguments for an answer that takes minutes"""
     folder = tmp_path_factory.mktemp("endless") / "endless"
     small.write_chat_folder(folder, tokenizer_folder, max_position_embeddings=40_000)
     settings = ("--package", "endless", "--temperature", 9, "--seed", 3)
@@ -125,11 +125,11 @@ def test_ctrl_c_ends_the_answer_not_the_program(endless):
 
 def test_generate_shows_no_control_characters_and_ctrl_c_ends_it(endless):
     terminal = Terminal("generate", *endless, "-p", "A")
-    terminal.read_until("\ufffd(?s:.){300}")  # the model writes, however long it took to start
+    terminal.read_until("\ufffd(?s:.){300}")  # the model has started to write
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.status() != 0
     assert "Traceback" not in terminal.screen and "\ufffd" in terminal.screen
-    allowed = "\t\n\r\x1b"  # the last two are of the progress bar and of ends of lines
+    allowed = "\t\n\r\x1b"  # \r and \x1b come from the progress bar and line ends
     assert not set(map(chr, (*range(32), *range(127, 160)))) - set(allowed) & set(
         terminal.screen
     )

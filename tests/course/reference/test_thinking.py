@@ -91,7 +91,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     for _ in range(200):
         first = torch.rand(100, generator=generator) < 0.6
         second = torch.where(torch.rand(100, generator=generator) < 0.2, ~first, first)
-        truth = -0.2 * 0.2  # of 60 % right a fifth turns, of 40 % wrong a fifth turns
+        truth = -0.2 * 0.2  # a fifth of 60 % right and of 40 % wrong answers flips
         found = paired_test(first, second, 300, generator=generator)
         hits += found["low"] <= truth <= found["high"]
         assert found["standard_error"] < found["unpaired"]

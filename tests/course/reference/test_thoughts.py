@@ -26,7 +26,7 @@ def loaded(chat_folder):
 
 @pytest.fixture
 def scripted(loaded, monkeypatch):
-    """Lets generate write a text, from where the prompt ends in it; collects the prompts."""
+    """Replaces generate: it writes a fixed reply, and its prompts are collected."""
     _, tokenizer = loaded
     prompts, reply = [], ["<think>\na b c d\n</think>\n\nthe answer"]
 

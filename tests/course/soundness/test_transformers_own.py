@@ -42,6 +42,7 @@ def blocks():
 oracle_of = cache(Oracle)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("lab", "exercise", "block"), blocks())
 def test_transformers_own_code_earns_everything(lab, exercise, block):
     source = cells.with_block(cells.plain(reference(lab)), exercise, block)

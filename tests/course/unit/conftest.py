@@ -1,4 +1,4 @@
-"""What the unit tests share."""
+"""Fixtures of the unit tests."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Which exercise a cell answers: by directive, grade_id, id, and what it defines."""
+"""Which exercise a cell answers: by directive, grade_id, id and definitions."""
 
 from labkit.course.answers import Cell, Notebook, answers_in, cell_name
 from labkit.course.syllabus import LABS

@@ -1,4 +1,4 @@
-"""What an exercise may not use: found in the source by every name, and stopped when it runs."""
+"""Banned names of an exercise: found in the source under any alias, and stopped at run time."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_other_names_and_text_are_free():
         *("", "x = softmax(x)", "x.softmax(-1)", "silu = 1", "self.F.silu(x)", "'F.silu(x)'"),
         *("# nn.RMSNorm", "nn.RMSNormal(3)", "F.silu_(x)", "import transformers2", "torch.op"),
         *("from . import silu", "import mine as F; F.silu(x)"),
-        *("nn.RMSNorm(", "\0", "x = " + "(" * 9999),  # no Python: it says so itself
+        *("nn.RMSNorm(", "\0", "x = " + "(" * 9999),  # invalid Python is reported elsewhere
     )
     assert [source for source in free if found_in(source, BANNED)] == []
 

@@ -1,4 +1,4 @@
-"""Blocks, stubs and directives: text that travels between notebook and module."""
+"""Blocks, stubs and directives: the text that is moved between notebook and module."""
 
 import sys
 
@@ -17,10 +17,10 @@ MODULE = (ROOT / "solutions" / "rmsnorm.py").read_text()
 def test_blocks_joined_are_the_module():
     assert "".join(text for _, text in cells.split(MODULE)) == MODULE
     assert [key for key, _ in cells.split(MODULE)] == [None, "1.1", "1.2", "1.3", "1.4"]
-    lazy = MODULE.replace("\nfrom", f"\n{cells.FUTURE_LINE}from", 1)  # no annotation is run
+    lazy = MODULE.replace("\nfrom", f"\n{cells.FUTURE_LINE}from", 1)  # lazy annotations
     assert cells.with_block(MODULE, FIRST, cells.block(MODULE, "1.1")) == lazy
     without = "".join(text for key, text in cells.split(MODULE) if key != "1.1")
-    module = cells.with_block(without, FIRST, "def layer_norm(): ...")  # new: to the end
+    module = cells.with_block(without, FIRST, "def layer_norm(): ...")  # at the end
     line = f"# %% exercise 1.1: layer_norm{cells.ADDED}"
     assert module.endswith(f"    ### END SOLUTION\n\n\n{line}\ndef layer_norm(): ...\n")
 
@@ -81,7 +81,7 @@ def test_lines_are_counted_as_in_the_cell_whatever_was_put_round_them():
         ("print(\u2018a\u2019)", "line 1 has \u2018, a quote"),
         ("def f():\n    return\u00a01", "line 2 has a no-break space"),
         ("x = 1  # \u201ca\u201d", ""),
-        ("x = \u201ca\u201d +", ""),  # there is more to be fixed than quotes
+        ("x = \u201ca\u201d +", ""),  # quotes are not the only error
         ("def f(:", ""),
     ],
 )

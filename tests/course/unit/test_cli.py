@@ -1,4 +1,4 @@
-"""The command line: right answers, wrong names, where files go, and what is imported."""
+"""The command line: right answers, wrong names, files that are written, imports."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_hint_and_solution(package):
     assert ["rung 2" in run("hint", "1.1")[1], "rung 3" in run("hint", "1.1")[1]] == [True] * 2
     assert "rung 3 of 3" in run("hint", "1.1")[1]  # there is no fourth
     assert "rung 1 of 3" in run("hint", "1.1", "1")[1]
-    assert "rung 2 of 3" in run("hint", "1.1")[1]  # it goes on from the rung that was chosen
+    assert "rung 2 of 3" in run("hint", "1.1")[1]  # it continues after the chosen rung
     assert "rung 3 of 3" in run("hint", "1.1", "3")[1]
     text = run("solution", "1.1")[1]
     assert "torch.rsqrt" in text and "BEGIN SOLUTION" not in text

@@ -1,4 +1,4 @@
-"""Comparing outcomes: what counts as the same, and the first thing said of what does not."""
+"""Comparing outcomes: when they count as equal, and the first difference that is reported."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ RIGHT = {
     "grads": {"x": X},
     "state": {"the learning rate of group 1": torch.tensor(0.5)},
 }
-# The last fault first: each stands before those above it.
+# In reverse order: each fault is reported before those above it.
 FAULTS = {
     "grad": {"grads": {"x": 2 * X}},
     "state": {"state": {"the learning rate of group 1": torch.tensor(0.25)}},
@@ -126,7 +126,7 @@ def test_a_fault_is_said_in_words(look, fields):
     assert difference(Outcome(**RIGHT | fields), Outcome(**RIGHT)).look.endswith(look)
 
 
-R = torch.tensor([[0.1875, 1, 1]])  # 0.1875, 1875, "mine" stand for what nobody may learn
+R = torch.tensor([[0.1875, 1, 1]])  # 0.1875, 1875, "mine" stand for secret values
 NUMBERS = {
     "values differ in all entries, first at [0, 0]: 1.1875 instead": (R + 1, R),
     "values differ in 33% of the entries": (R * torch.tensor([2, 1, 1]), R),
@@ -161,7 +161,7 @@ def test_the_state_that_is_right_is_said_and_not_in_secret():
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        ([X, X], (X, X)),  # a list for a tuple
+        ([X, X], (X, X)),  # a list instead of a tuple
         (2, 2.0),
         (0.3, 0.3 + 1e-6),
         ({"b": X, "a": 1}, {"a": 1, "b": X}),

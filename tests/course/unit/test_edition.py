@@ -1,4 +1,4 @@
-"""The learners' edition: what goes along and what never does, a first hour."""
+"""The learners' edition: its files, the secrets that it never has, a first hour."""
 
 import json
 import re
@@ -22,8 +22,8 @@ from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS, find_exercise
 from labkit.learner.hints import sections
 
-LONG = 20  # shorter lines may be anybody's
-# without the editable install, through which the repository would answer
+LONG = 20  # shorter lines occur in any code
+# without the editable install, which would import the repository
 AWAY = """import sys; sys.path.insert(0, '.')
 sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).lower()]
 """
@@ -45,7 +45,7 @@ def write(folder, exercise_id, code):
 
 
 def files_in(folder):
-    """{name: content} of all but git's own."""
+    """{name: content} of all files but git's"""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     return {name: data for name, data in contents.items() if not name.startswith(".git/")}
@@ -61,7 +61,7 @@ def git(folder, *words):
 
 
 def secret_lines():
-    """The lines of the reference's answers that no skeleton has; neighbors in pairs."""
+    """Lines of the reference's answers that are in no skeleton, and pairs of adjacent ones."""
     given = {line.strip() for derived in skeletons() for line in text_lines(derived.content)}
     lines, pairs = set(), set()
     for path in references():
@@ -73,7 +73,7 @@ def secret_lines():
 
 
 def text_lines(data):
-    """The lines of code in it, also where it is a notebook's."""
+    """The lines of code in a file, which may be a notebook"""
     text = data.decode("utf-8", "replace").replace("\\n", "\n").replace('\\"', '"')
     lines = [line.partition("  #")[0].strip(' ",') for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
@@ -93,7 +93,7 @@ def test_no_file_holds_an_answer(built):
         if name in SEALED:
             assert not [line for line in lines if line.encode() in data], name
         quoted = pairs.intersection(pairwise(text_lines(data)))
-        assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)  # a bug hunt may
+        assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)  # bug hunts may
 
 
 def test_only_what_is_the_learners_goes_along(folder):
@@ -122,7 +122,7 @@ def test_only_what_is_the_learners_goes_along(folder):
                    "setup.py"}  # fmt: skip
     assert len(git(folder, "log", "--format=%an")) == 1
     written = [name for name in names if name.startswith(("tinyllm/", "notebooks/"))]
-    assert written == ["tinyllm/__init__.py"]  # nothing that a learner writes into
+    assert written == ["tinyllm/__init__.py"]  # no file that a learner edits
     given = {name for name in names if name.startswith("given/")}
     assert given == {f"given/{lab.name}.ipynb" for lab in NOTEBOOKS}
     assert git(folder, "status", "--porcelain") == []

@@ -1,4 +1,4 @@
-"""What experiment() lets a learner conclude."""
+"""The conclusions that experiment() allows."""
 
 from labkit.course.report import Status
 from labkit.learner.progress.experiment import experiment

@@ -1,4 +1,4 @@
-"""Reports and their reasons: what a learner reads, and what of the reference nobody reads."""
+"""Reports and their reasons, and values of the reference that no report may contain."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ T = torch.tensor
 
 
 def check_of(*calls, title="title", points=1.0, view=None):
-    """A check that makes these calls."""
+    """Return a check that makes these calls."""
 
     def function(rng):
         return calls
@@ -41,15 +41,15 @@ def check_of(*calls, title="title", points=1.0, view=None):
 
 
 def result(*checks, **fields):
-    """Checks as (title, passed) or (title, False, difference)."""
+    """Return a result of checks given as (title, passed) or (title, False, difference)."""
     parts = [
         CheckResult(check_of(title=title), passed, [], *rest) for title, passed, *rest in checks
     ]
     return Result(EXERCISE, parts, **fields)
 
 
-def told(*rows):
-    """A diagnosis of these rows, (label, text) of the first case or (label, text, case)."""
+def findings(*rows):
+    """Return a diagnosis with rows (label, text) for the first case or (label, text, case)."""
     found = [(row[2] if row[2:] else None, *row[:2]) for row in rows]
     return SimpleNamespace(findings=found)
 
@@ -57,7 +57,7 @@ def told(*rows):
 def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
     other = Difference("dtype", "odd")
     found = result(("names", True), ("mean", False, WRONG), ("cast", False, other))
-    why = told(("why", "it is summed"), ("look", "only here"))
+    why = findings(("why", "it is summed"), ("look", "only here"))
     report = learner_report(found, why, "hint")
     assert report.heading == "Exercise 1.1  layer_norm" and report.status is Status.NOT_YET
     assert report.rows == [
@@ -71,7 +71,8 @@ def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
 
 def test_a_reason_stands_under_the_case_that_it_explains():
     found = result(("mean", False, WRONG), ("cast", False, Difference("dtype", "odd")))
-    why = told(("why", "it is cast", found.checks[1]), ("look", "everywhere", found.checks[0]))
+    why = findings(("why", "it is cast", found.checks[1]),
+                   ("look", "everywhere", found.checks[0]))  # fmt: skip
     looks = [("look", "mean: 1 instead of 0.1875"), ("look", "everywhere")]
     rows = learner_report(found, why).rows
     assert rows[:2] == looks and rows[2][1].startswith("cast: ") and rows[3][1] == "it is cast"
@@ -80,7 +81,7 @@ def test_a_reason_stands_under_the_case_that_it_explains():
 def test_a_long_list_of_what_is_right_becomes_a_count():
     titles = [(f"{'x' * (FOLD // 4)} {i}", True) for i in range(5)]
     found = result(*titles, ("mean", False, WRONG))
-    assert ("ok", "5 of 6 checks") in learner_report(found, told()).rows
+    assert ("ok", "5 of 6 checks") in learner_report(found, findings()).rows
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_other_ends_of_a_check_have_a_status_of_their_own(found, status, rows):
 
 def test_a_graded_report_has_no_number_of_the_reference():
     found = result(("mean", False, WRONG), ("names", True))
-    why = told(("why", "it is summed"))
+    why = findings(("why", "it is summed"))
     report = graded_report(found, why, "the cell was split")
     assert (
         report.verdict == f"{EXERCISE.points / 2:g} of {EXERCISE.points:g} points"
@@ -115,7 +116,7 @@ def test_a_graded_report_has_no_number_of_the_reference():
         ("why", "it is summed"),
         ("ok", "names"),
     ]
-    broken = str(graded_report(result(("a", True), broken="0.1875"), told()))
+    broken = str(graded_report(result(("a", True), broken="0.1875"), findings()))
     assert "0.1875" not in report.html() + broken and "a person has to look" in broken
 
 
@@ -123,7 +124,7 @@ def test_a_graded_report_has_no_title_and_no_fault_twice_and_few_in_all():
     faults = [Difference("names", "extra name", extra=f"f{i}") for i in range(MOST_LOOKS + 2)]
     looks = [("a", 0), ("a", 1), ("b", 0), *((f"t{i}", i) for i in range(2, MOST_LOOKS + 2))]
     found = result(("ok", True), ("ok", True), *((t, False, faults[i]) for t, i in looks))
-    rows = graded_report(found, told()).rows
+    rows = graded_report(found, findings()).rows
     assert rows[-1] == ("ok", "ok")
     titles = [text.partition(":")[0] for label, text in rows if label == "look"]
     assert titles == ["a", "t2", "t3", "t4", "and 1 more"]
@@ -178,7 +179,7 @@ class Listed(Oracle):
 
 
 def diagnosed(*edits, oracle=None):
-    """The reasons for a wrong layer_norm: the reference with these edits."""
+    """Diagnose a wrong layer_norm: the reference with these edits."""
     oracle = oracle or Listed()
     text = "## layer_norm\n\nwrong: wrong\n" + "\n".join(f"{a} -> {b}" for a, b in edits)
     names = next(parse_mistakes(LAB, text)).versions[0].namespace
@@ -197,7 +198,7 @@ KEPT = ("mean = wide.mean(dim=-1, keepdim=True)  # (..., 1)", "mean = 0.0")
     [
         ([UNDER], ["eps is 0.5"]),
         ([KEPT], ["the mean stays"]),
-        ([UNDER, KEPT], ["eps is 0.5", "the mean stays"]),  # no listed version does both
+        ([UNDER, KEPT], ["eps is 0.5", "the mean stays"]),  # no listed version has both edits
         ([(".to(x.dtype)", ".to(x.dtype) * 2")], ["it is doubled"]),
         ([("rsqrt(variance + eps", "rsqrt(variance + 0.7")], []),
         ([("x: Tensor", "x: Tensor")], []),
@@ -313,7 +314,7 @@ X = torch.arange(1.0, 13.0).reshape(3, 4)
 
 
 class Right:
-    """An oracle whose function returns a value, or what another function makes of inputs."""
+    """An oracle whose function returns a fixed value, or the result of another function."""
 
     def __init__(self, value=None, **namespace):
         self.value, self.namespace = value, namespace

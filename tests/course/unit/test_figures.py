@@ -21,7 +21,7 @@ from tinyllm.config import PRESETS
 
 
 def texts_of(svg):
-    """The texts of a drawing, and the style of the group or text that each stands in."""
+    """The texts of a drawing, each with the style of its group or text element"""
     found = {}
     for group in ElementTree.fromstring(svg).iter(f"{{{SVG}}}g"):
         for text in group:

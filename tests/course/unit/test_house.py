@@ -1,4 +1,4 @@
-"""The house: who may import whom, read from every import there is, lazy ones included."""
+"""The structure of the packages: imports between rooms, sizes of folders, the budget, names."""
 
 import ast
 import sys
@@ -18,10 +18,10 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS, 1) for room in room
 FLOOR[""] = 0  # labkit itself, which holds the version
 LEARNERS_HAVE = {"storyworld", "course", "sandbox", "checks", "model", "learner", "look",
                  "training", "cli", "__main__"}  # fmt: skip
-# What comes with the extras of pyproject.toml, which a learner does not install
+# Packages of the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 EXTRAS |= {"sphinx", "docutils", "latex2mathml", "nbclient"}
-# What may be used beside the standard library and the package itself
+# Packages that may be used beside the standard library and the package itself
 TENSORS = {"torch", "numpy"}
 USE = {
     "labkit.sandbox.inside": {*TENSORS, "safetensors"},
@@ -48,7 +48,7 @@ def imported(source):
 
 
 def arrows(name):
-    """The modules of these packages that this one imports."""
+    """The modules of PACKAGES that a module imports"""
     for target in imported(FILES[name].read_text()):
         if target.partition(".")[0] in {package.name for package in PACKAGES}:
             yield target if target in FILES else target.rpartition(".")[0]
@@ -101,7 +101,7 @@ def test_folders_of_a_room_lean_one_way():
 
 def test_no_files_import_each_other_in_a_circle():
     graph = {name: set(arrows(name)) for name in FILES}
-    TopologicalSorter(graph).prepare()  # names the circle, if there is one
+    TopologicalSorter(graph).prepare()  # raises CycleError with the circle
 
 
 @pytest.mark.parametrize("package", USE)
@@ -178,7 +178,7 @@ def test_the_house_keeps_to_its_budget(places):
     )
 
 
-# no thing is called by a pronoun or a participle
+# names that a thing must not have
 PRONOUNS = {
     "own", "ours", "theirs", "mine", "yours", "whose", "here", "there", "all_",
     "kept", "held", "told", "heard", "executed", "wrapped",
@@ -187,7 +187,7 @@ UNREAD = {LABKIT / "grading" / name for name in ("collect", "export")}
 
 
 def names_in(tree):
-    """Every name that a module gives: to a value, a parameter, a function, a class, a field."""
+    """Every name that a module defines: values, parameters, functions, classes, attributes"""
     for node in ast.walk(tree):
         match node:
             case ast.Name(name, ast.Store()) | ast.Attribute(_, name, ast.Store()):

@@ -1,4 +1,4 @@
-"""The package under test, imported from memory; and frames, in which messages cross."""
+"""Importing the package under test from memory, and the framing of messages."""
 
 import inspect
 import socket

@@ -1,4 +1,4 @@
-"""JupyterLab on the project: what is started, and why it sometimes is not."""
+"""Starting JupyterLab: the command, and the reasons not to start it."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from labkit.course.paths import ROOT
 
 @pytest.fixture
 def lab(monkeypatch, tmp_path):
-    """Runs `tinyllm lab ...` in another folder; its exit status, what it says and starts."""
+    """Runs `tinyllm lab ...` in a different folder: exit status, output, started command."""
     started = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")

@@ -30,7 +30,7 @@ from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.grading.nbgrader.graded_notebook import written_by_place
 from tests.course.raw import raw_in
 
-# prints every command's help, and what it answers to wrong and missing words
+# prints the help of every command, and errors of wrong and missing arguments
 EVERY_COMMAND = """
 import sys, typer
 from labkit import cli
@@ -54,7 +54,7 @@ for words in [*helps, *map(str.split, WRONG)]:
     except SystemExit:
         pass
 """
-# lines of ours, what typer says, commands to type, types, and what has a dot, a dash or a slash
+# lines of this test and of typer, commands, types, and words with a dot, a dash or a slash
 CODE = re.compile(
     r"^> .*$|^ 用法：.*$"
     r"|`[^`]*`|<[^>]*>|'[^' ]*'|[\w.+-]*[/_.-][\w./:+-]*",
@@ -102,7 +102,7 @@ def test_every_message_is_translated_and_says_what_its_english_says():
 
 
 def test_no_message_stands_in_an_f_string():
-    """Where Babel finds it from Python 3.12 on alone."""
+    """Babel finds such messages only from Python 3.12 on."""
     hidden = []
     for path in LABKIT.rglob("*.py"):
         for string in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -119,7 +119,7 @@ def test_a_message_in_another_language(own):
         assert tr("{file} is empty", file="rope.py") == "rope.py 是空的"
         assert ntr("one {n} line", "{n} lines", 3) == "3 行"
         assert tr("not in any catalog") == "not in any catalog"
-        assert tr("it changed") == "it changed"  # fuzzy: English, never the old sentence
+        assert tr("it changed") == "it changed"  # fuzzy: English, not an old text
     assert tr("{file} is empty", file="rope.py") == "rope.py is empty"
     assert ntr("one {n} line", "{n} lines", 1) == "one 1 line"
 
@@ -174,7 +174,7 @@ def test_a_catalog_is_brought_up_to_date(own, monkeypatch):
     changed = catalogs.Catalog()
     changed.add("{file} is quite empty")
     changed.add(("one {n} row", "{n} rows"))
-    changed.add("it changed")  # still there, so no translation of another
+    changed.add("it changed")  # still used, so its translation is not reused
     changed.add("it changes")
     monkeypatch.setattr(catalogs, "templates", lambda: {"small": changed})
     path.write_bytes(catalogs.updated("zh", "small"))
@@ -220,7 +220,7 @@ def test_docstrings_keep_what_is_contract():
 
 
 def test_the_same_work_is_worth_the_same_in_either_edition(judges):
-    """The reference's answers but for one exercise that stays a stub; feedback in Chinese."""
+    """The reference's answers with one stub; feedback in Chinese."""
     lab, scores = LABS[0], {}
     for name in ("en", "zh"):
         with speaking(name):
@@ -276,7 +276,7 @@ def test_a_learners_commands_are_in_the_language_in_help_and_when_wrong():
     assert done.returncode == 0 and done.stdout.count("tinyllm") > 20, done.stderr
     assert ENGLISH.findall(CODE.sub("·", done.stdout + done.stderr)) == []
     assert raw_in(CODE.sub("·", done.stdout + done.stderr)) == []
-    assert "…" not in done.stdout  # cut off: no line of Chinese has a space to break it at
+    assert "…" not in done.stdout  # typer would cut a line of Chinese, which has no spaces
     assert all(cell_len(line) <= 80 for line in done.stdout.splitlines())
     teachers = subprocess.run(
         [sys.executable, "-m", "labkit.cli", "grade", "--help"], **chinese

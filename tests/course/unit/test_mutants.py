@@ -1,4 +1,4 @@
-"""Mutants: which are made, and that one which no check sees is shown."""
+"""Mutants: those that are made, and the report on one that no check kills."""
 
 import sys
 from dataclasses import replace
@@ -59,7 +59,7 @@ LISTED = f"## repeat_kv\n\ncounted from the other end\n- {LINE}\n+ {HARMLESS}\n"
 
 @pytest.fixture
 def found(monkeypatch):
-    """What becomes of two mutants, of which one is a right answer."""
+    """Runs two mutants, one of which is a right answer; returns their verdicts."""
 
     def run(listed):
         cell = reference_block(LAB, EXERCISE)

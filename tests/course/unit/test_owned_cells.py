@@ -1,4 +1,4 @@
-"""The cells that the build owns: put in where they are missing, a notebook begun."""
+"""The cells that the build owns: inserting missing ones, and creating a notebook."""
 
 import re
 
@@ -19,7 +19,7 @@ OWNED = re.compile(r"setup|map|finish|(about|ex|check|written)-\d-\w")
 
 
 def without(lab, *names):
-    """The ids of the notebook that is filled after these cells were lost."""
+    """The ids of the cells after a build that has to restore these cells"""
     notebook = read_notebook(notebook_path(lab))
     notebook.cells = [cell for cell in notebook.cells if cell.id not in names]
     return [cell.id for cell in filled(lab, notebook).cells]
@@ -28,7 +28,7 @@ def without(lab, *names):
 def test_a_missing_cell_is_put_where_it_belongs():
     for lab in LABS:
         ids = without(lab)
-        tried = {e.check_cell for e in lab.exercises if e.hunt}  # below a cell for trials
+        tried = {e.check_cell for e in lab.exercises if e.hunt}  # below an experiment
         owned = [name for name in ids if OWNED.fullmatch(name) and name not in tried]
         for names in (owned[::2], owned[1::2]):  # two neighbours are never lost together
             assert without(lab, *names) == ids, (lab.name, names)

@@ -1,4 +1,4 @@
-"""Every pin of constraints.txt installs on every Python that is promised: asks the index."""
+"""Every pin of constraints.txt installs on every supported Python, by the package index."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ LOWEST, ABOVE = re.search(
 @pytest.mark.slow
 @pytest.mark.parametrize("minor", range(int(LOWEST), int(ABOVE)))
 def test_every_pin_has_a_wheel_for_the_first_patch_release(minor, tmp_path):
-    """For this system; Debian 12 has 3.11.2, so that later patch releases do not do."""
+    """On this system only. Debian 12 has 3.11.2, so later patch releases are no proof."""
     here = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]

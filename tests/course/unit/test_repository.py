@@ -1,4 +1,4 @@
-"""The repository itself: nothing stale, one source for versions, a lab in every room."""
+"""The repository: no stale files, consistent versions, documents that are true."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ def test_build_check_notices_a_stale_file(monkeypatch, tmp_path):
 
 
 def pins(text):
-    """{name: version} for the Python that is tested."""
+    """{name: version} for current versions of Python"""
     text = re.sub(r"^.*; python(_full)?_version < .*$", "", text, flags=re.MULTILINE)
     found = re.findall(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s;]+)", text, re.MULTILINE)
     return {name.lower().replace("_", "-"): version for name, version in found}
@@ -70,7 +70,7 @@ def test_every_pin_installs_on_the_first_patch_release_of_this_python():
 
 
 def test_all_who_install_the_cpu_build_take_the_one_that_is_pinned():
-    taken = "-c constraints.txt torch --index-url"  # torch's version stands in one file
+    taken = "-c constraints.txt torch --index-url"  # only constraints.txt has torch's version
     for path in (
         *ROOT.glob(".github/workflows/*.yml"),
         ROOT / ".devcontainer/devcontainer.json",
@@ -123,11 +123,11 @@ def test_a_lab_has_its_file_in_every_room():
 
 
 def test_the_number_of_an_exercise_selects_all_that_is_proved_of_it():
-    """`pytest tests/course/soundness -k "4.3"`, which CONTRIBUTING promises to an author."""
+    """`pytest tests/course/soundness -k "swiglu-4.3"`, as CONTRIBUTING has it."""
     lab = find_lab("swiglu")
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts="]
     done = subprocess.run(
-        [*command, "tests/course/soundness/test_soundness.py", "-k", "4.3"],
+        [*command, "tests/course/soundness/test_soundness.py", "-k", "swiglu-4.3"],
         capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     listed = {m.name for m in mistakes_of(lab) if m.exercise.id == "4.3"}
@@ -196,5 +196,5 @@ def test_files_of_the_documents_exist(name):
 
 
 def is_made(path):
-    """What a command writes, or a name in a folder that is not in the repository."""
+    """Whether git ignores the path: a command creates it"""
     return subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 0

@@ -1,4 +1,4 @@
-"""Beginning anew, and the way back."""
+"""Resetting exercises, and restoring them from the backup."""
 
 import shutil
 
@@ -41,7 +41,7 @@ def said(*arguments):
 
 
 def written(project):
-    """The exercises that hold an answer, in module and notebook."""
+    """The exercises with an answer, in the module and in the notebook"""
     module = (project / FILES[0]).read_text()
     here = notebook_file.answers(notebook_file.read(project / FILES[1]), LAB)
     filled = [e.id for e in LAB.exercises
@@ -76,7 +76,7 @@ def test_a_lab_is_again_as_it_was_released(project):
     assert contents(project)[0] == (ROOT / FILES[0]).read_bytes()
 
 
-WRONG = {  # what is asked; in which file what is replaced; what is said
+WRONG = {  # arguments: (number of the file, text to remove), words of the error
     ("1.1",): (None, "add `--yes`"),
     ("9.9", "--yes"): (None, "there is no"),
     ("1.1", "--yes"): ((0, "# %% exercise 1.1: layer_norm\n"), "has lost the line"),

@@ -1,4 +1,4 @@
-"""Slips that are told from the source alone, and code without a slip."""
+"""Slips that are found in the source alone, and code without a slip."""
 
 import pytest
 
@@ -59,7 +59,7 @@ RIGHT = "def f(x, scale=None):\n    y = x.relu()\n    return (x - y) / 2\n"
         ("def f(x):\n    return torch.stack((x, x))\n", "def f(x):\n    return x, x\n",
          "`stack` makes one tensor"),
         ("def f(x):\n    y = torch.stack((x, x))\n    return y, x\n",
-         "def f(x):\n    return x, x\n", ""),  # a step on the way, and not what is returned
+         "def f(x):\n    return x, x\n", ""),  # an intermediate step, not the result
         ("def f(a, n, x):\n    y = a + n * 2 + x\n    return x, y\n",
          "def f(b, m, x):\n    y = b + m * 2 + x\n    return (x + y) * 2\n", ""),
         ("def f(x):\n    return torch.stack((x, x))\n", "def f(x):\n    return torch.cat(x)\n",

@@ -1,4 +1,4 @@
-"""Reading a notebook is cheap, however it is made. What an answer needs of it: forms.py."""
+"""Reading a notebook stays cheap for any content. The code that an answer needs: forms.py."""
 
 import json
 
@@ -16,7 +16,7 @@ def test_no_given_cell_looks_like_an_answer(released):
         code = [cell for cell in released[lab.name].cells if cell.cell_type == "code"]
         given = [c for c in code if not c.metadata.get("nbgrader", {}).get("solution")]
         assert not [c.id for c in given for e in lab.exercises if defines(c.source, e)]
-    # what a module has is not looked for elsewhere
+    # names of the module are not searched in other cells
     assert {"torch", "check_inputs", "init_weights"} <= {*known_names(find_lab("decoder"))}
 
 

@@ -1,4 +1,4 @@
-"""The stories are consistent, the reader understands all of them, and lies are caught."""
+"""Stories are consistent, the reader understands all of them and catches lies."""
 
 import hashlib
 from itertools import islice
@@ -60,7 +60,7 @@ def test_parsed_events_are_the_told_events():
 
 
 HEAD = "A girl named Anna was in the park. Anna had a red ball. There Anna met Ben, a boy. "
-# what follows HEAD: why that cannot be
+# text after HEAD: the contradiction in it
 CONTRADICTIONS = {
     "Ben gave the ball to Anna.": "Ben does not have the red ball: Anna has it",
     "Ben went to the park.": "Ben is in the park already",
@@ -155,7 +155,7 @@ def test_a_new_day_lets_people_feel_anew_and_leaves_things_where_they_are():
 
 
 def test_unknown_requests_name_nothing_that_a_story_knows():
-    """What models are measured on shares no topic and no question with training."""
+    """Test data share no topic and no question with training data."""
     train, test = tales.TALK["train"], tales.TALK["test"]
     assert not {*train["questions"]} & {*test["questions"]}
     topics = [*train["topics"].split(), *test["topics"].split()]
@@ -171,7 +171,7 @@ def test_unknown_requests_name_nothing_that_a_story_knows():
 
 
 def corrupt(text, how, rng):
-    """One change of one word or sentence; None where there is nothing to change."""
+    """Change one word or sentence; None if there is nothing to change."""
     sentences = split_sentences(text)
     place = rng.randrange(len(sentences) - 1)
     if how == "order":
@@ -215,8 +215,8 @@ def corrupt(text, how, rng):
     return " ".join(sentences)
 
 
-# Of corrupted stories at least this share is caught. What is left is often no lie: "Ben
-# laughed" for "Anna laughed" contradicts nothing.
+# The least share of corrupted stories that are caught. Others are often not lies: "Ben laughed"
+# for "Anna laughed" contradicts nothing.
 LEAST_CAUGHT = {
     "name": 0.9, "name in the story": 0.85, "gender": 0.9, "place": 0.7, "spot": 0.7,
     "object": 0.85, "negate": 0.98, "order": 0.55, "drop": 0.55,
@@ -277,7 +277,7 @@ SEED = tales.SPLITS["test"][0]
 
 
 def last_message(text):
-    """The story that is in a prompt, empty where there is none, and what follows it."""
+    """The story in a prompt (may be empty) and the text after it"""
     story, _, words = text.split(tales.END_OF_TURN)[0].partition("user\n")[2].rpartition("\n")
     return story, words
 

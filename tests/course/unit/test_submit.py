@@ -1,4 +1,4 @@
-"""What is handed in: of notebook and package the answer that passes, and nothing unsaid."""
+"""The file to hand in: it has the answer that passes, and every loss of points is reported."""
 
 import shutil
 
@@ -35,7 +35,7 @@ PICTURE = {"a.png": {"image/png": "iVBORw0KGgo="}}
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The module of the first lab in a package of our own."""
+    """The module of the first lab in a temporary package"""
     shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
     monkeypatch.setattr(tinyllm, "__file__", str(tmp_path / "tinyllm" / "__init__.py"))
     monkeypatch.chdir(tmp_path)
@@ -44,7 +44,7 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def mine(package, tmp_path):
-    """Writes mine.ipynb, with these cells in the place of the first exercise's."""
+    """Writes mine.ipynb with these cells instead of the first exercise's."""
 
     def write(*sources, cell_id=FIRST.answer_cell):
         notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -58,12 +58,12 @@ def mine(package, tmp_path):
 
 
 def graded(path, released):
-    """The answer to the first exercise that grading finds in a file."""
+    """The answer to the first exercise that grading finds in a file"""
     answer = rebuild(path.read_bytes(), released[LAB.name], LAB).answers[FIRST.id]
     return answer and answer.replace(cells.directive(FIRST) + cells.ADDED, "").strip()
 
 
-CASES = {  # cell, module; what is handed in, of which side; whether it passes, the two differ
+CASES = {  # cell, module; the answer, its side; whether it passes, whether the two differ
     "an answer": (RIGHT, STUB, RIGHT, "notebook", True, False),
     "its future import lifted": (LIFTED, LIFTED, LIFTED, "notebook", True, False),
     "a stub for an answer": (STUB, RIGHT, RIGHT, "package", True, False),
@@ -108,10 +108,10 @@ def test_a_lost_cell_comes_back_and_merged_and_broken_cells_harm_no_other(
     packed = prepare(LAB, mine(TYPO)).packed
     assert [one.report.passed for one in packed[:2]] == [False, True]
     named = RIGHT.replace("exercise 1.1", "exercise 1.2")
-    for cell in (named, OTHER + "\n\n"):  # its id and what it defines say what it is
+    for cell in (named, OTHER + "\n\n"):  # its id and its definitions decide
         found = graded(prepare(LAB, mine(cell)).path, released)
         assert found == cell.replace("# %% exercise 1.2: layer_norm\n", "").strip()
-    copies = mine(WRONG, RIGHT, STUB, cell_id="a")  # the last one that is begun counts
+    copies = mine(WRONG, RIGHT, STUB, cell_id="a")  # the last one that is not empty counts
     assert graded(prepare(LAB, copies).path, released) == RIGHT
     package.write_text(package.read_text().replace(STUB, RIGHT))
     handed = prepare(LAB, mine())
@@ -175,7 +175,7 @@ def test_everything_that_may_cost_points_is_said(package, mine):
 
 def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, tmp_path):
     notebook = nbformat.read(mine(RIGHT), as_version=4)
-    for number, cell in enumerate(notebook.cells):  # as an editor that makes ids anew
+    for number, cell in enumerate(notebook.cells):  # like an editor that makes new ids
         cell.metadata.pop("nbgrader", None)
         cell.id = f"new-{number}"
     nbformat.write(notebook, tmp_path / "mine.ipynb")

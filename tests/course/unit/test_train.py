@@ -1,4 +1,4 @@
-"""Training: what is learned, what survives an interruption, what is refused, the model card."""
+"""Training: learning, resuming after an interruption, refused folders, the model card."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def train(folder, **changes) -> Trainer:
 
 
 def start_command(*arguments) -> subprocess.Popen:
-    """`tinyllm train` in a process of its own, which heeds Ctrl-C."""
+    """Start `tinyllm train` in a process that handles Ctrl-C."""
     return subprocess.Popen(
         [sys.executable, "-m", "labkit.cli", "train", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -67,7 +67,7 @@ def start_command(*arguments) -> subprocess.Popen:
 
 
 def run_command(*arguments):
-    """The exit code and the output of a command, in this process."""
+    """Run a command in this process; return its exit code and output."""
     result = CliRunner().invoke(commands.app, list(map(str, arguments)))
     return result.exit_code, " ".join(result.output.split())
 
@@ -82,7 +82,7 @@ def saved_state(folder):
 
 
 def check_equal(first, second):
-    """Equal numbers, in the dtype of the first."""
+    """Check that all numbers are equal in the dtype of the first."""
     for name, tensor in first.state_dict().items():
         assert torch.equal(second.state_dict()[name].to(tensor.dtype), tensor), name
 
@@ -93,7 +93,7 @@ def files_in(folder):
 
 @pytest.fixture(scope="module")
 def dense_run(tmp_path_factory):
-    """The folder of a run of three steps, which is only read."""
+    """The folder of a run of three steps, not to be changed"""
     folder = tmp_path_factory.mktemp("dense")
     train(folder, steps=3)
     return folder
@@ -176,11 +176,11 @@ def test_the_loss_falls_and_the_model_is_saved(tmp_path, model):
     assert 0 < last["bits_per_byte"] < 5
     check_equal(checkpoint.load(tmp_path / "model", solutions), trained.model)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert Tokenizer(tmp_path / "model").stop_ids == {0, 1, 2}  # of text and turn, a new turn
+    assert Tokenizer(tmp_path / "model").stop_ids == {0, 1, 2}  # of text and turns
 
 
 def test_learning_from_the_reader_makes_what_it_likes_likelier(tmp_path, monkeypatch):
-    """A reader that likes short answers: after some steps the answers are shorter."""
+    """The reward prefers short answers: after some steps answers are shorter."""
     monkeypatch.setattr(rewards, "MOST", 12)
     monkeypatch.setattr(rewards, "sound", lambda text: -float(len(text)))
     changes = {"steps": 30, "requests": 2, "learning_rate": 0.02, "save_every": 10}
@@ -190,7 +190,7 @@ def test_learning_from_the_reader_makes_what_it_likes_likelier(tmp_path, monkeyp
 
 
 def test_muon_steps_as_torch_does():
-    """torch iterates in bfloat16: equal up to its rounding. The last has no gradient."""
+    """torch iterates in bfloat16: equal up to its rounding. The last matrix has no gradient."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(24, 8), (8, 24), (16, 16), (4, 4)]
     ours, expected = ([torch.nn.Parameter(torch.ones(s)) for s in shapes] for _ in range(2))
@@ -379,7 +379,7 @@ def test_a_short_context_is_measured_and_what_does_not_fit_is_wrong(tmp_path, mo
 
 
 def test_what_visitors_ask_can_be_answered():
-    """In one of the forms of answers, and with words that are known."""
+    """Every right answer has one of the forms of the stories' answers."""
     forms = (
         r"(NAME|Nobody) has it\.|(It|She|He) is .+\.|NAME (gave|found|fixed) it( to h\w+)?\."
         r"|(Yes|No), (she|he|it) (is|did)( not)?\.|NAME is an? \w+\."

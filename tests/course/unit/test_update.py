@@ -1,5 +1,5 @@
-"""A newer edition in the middle of a term: all that a learner wrote stays, whichever road it
-takes, and what the course gives is replaced."""
+"""A newer edition during a term: a learner's work stays however the edition is installed, and
+the course's files are replaced."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def named(notebook):
 
 
 def lesson(notebook):
-    """A newer version of the lesson: a text, a run and a stub changed, a cell gone, one new."""
+    """Make a newer lesson: a text, code and a stub change, a cell is removed, one is new."""
     cells_of = named(notebook)
     cells_of["title"].source += "\nCorrected."
     cells_of["overflow"].source += "\n# of the newer edition"
@@ -63,7 +63,7 @@ def newer(folder):
 
 
 def work(notebook):
-    """What a learner does in a lesson."""
+    """Add a learner's work to a lesson."""
     cells_of = named(notebook)
     cells_of["ex-1-1"].source, cells_of["written-1-a"].source = MINE, "My words."
     cells_of["ex-1-1"].outputs = [new_output("stream", text="saved")]
@@ -102,7 +102,7 @@ def run(folder, *words):
 
 
 def assert_all_is_there(folder, before):
-    """What the learner wrote is in the files of the newer edition, and in the backup."""
+    """Check that the learner's work is in the new files, and the old files in the backup."""
     notebook, module = (
         nbformat.read(folder / NOTEBOOK, as_version=4),
         (folder / MODULE).read_text(),
@@ -246,7 +246,7 @@ def test_copies_moved_and_deleted_cells():
     merged, _ = merge.merge_notebook(LAB, lesson_of(), lesson_of(odd), lesson_of(lesson))
     texts = [cell.source for cell in merged.cells]
     assert texts.count(MINE) == 1 and 'check("1.2")' in texts
-    assert sum(text.endswith("# mine") for text in texts) == 1  # its cell is gone, its text not
+    assert sum(text.endswith("# mine") for text in texts) == 1  # the learner's text stays
 
 
 def test_without_a_record_all_that_differs_is_the_learners():
@@ -277,7 +277,7 @@ def test_a_module_keeps_answers_and_additions_and_no_old_stub():
 
 @pytest.fixture
 def repository(tmp_path):
-    """Commits {name: text} as the next edition; the folder of the repository is `there`."""
+    """Commits {name: text} as the next edition; returns the folder of the repository."""
     there = tmp_path / "there"
 
     def commit(**texts):

@@ -1,4 +1,4 @@
-"""Bytes that cross: every kind of value comes back as it was, and nothing else is taken."""
+"""Messages as bytes: every kind of value survives, and invalid bytes are refused."""
 
 import json
 from itertools import product
@@ -111,7 +111,7 @@ FORGED = {
 
 
 def refused(read, cases):
-    """Fails at the name of a case that is not Malformed."""
+    """Check that every case raises Malformed."""
     for name, blob in cases.items():
         try:
             read(blob)
@@ -136,7 +136,7 @@ def test_what_no_worker_packs_does_not_come_in():
 
 
 def message(value, **tensors):
-    """The bytes of a packed value that the Packer would not have made."""
+    """Return the bytes of a packed value that the Packer would never make."""
     return save(
         tensors, metadata={"value": value if isinstance(value, str) else json.dumps(value)}
     )

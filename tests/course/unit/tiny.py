@@ -17,7 +17,7 @@ MOE = DENSE | {
 
 
 def random_model():
-    """A dense model no weight of which is at its start."""
+    """Return a dense model with all weights changed from their initial values."""
     torch.manual_seed(3)
     model = Qwen3ForCausalLM(Qwen3Config.from_dict(DENSE)).eval()
     for weight in model.parameters():

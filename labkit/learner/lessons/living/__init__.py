@@ -1,11 +1,11 @@
 """The living model: a shipped model with other parts, its loss and its text.
 
-    alive(RMSNorm=RMSNorm)                                  # yours in the place of the course's
-    swapped({"ReLU for silu": {"silu": torch.relu}})        # anything else
+    alive(RMSNorm=RMSNorm)                                  # your part instead of the course's
+    swapped({"ReLU for silu": {"silu": torch.relu}})        # any other part
 
-A part is known by its name in the course's code: wherever that says `silu`, it then gets what
-is given; "gqa.RMSNorm" means in gqa.py alone. All other parts are the course's own, so that a
-row differs from the first one by its parts and by nothing else.
+A part is a name in the course's code, and is replaced in all modules that have this name;
+"gqa.RMSNorm" is replaced in gqa.py alone. All other parts are the course's own, so that rows
+differ only in the parts that were replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from labkit.sandbox.inside.importer import PACKAGE, imported
 
 DENSE = "stories-dense"
 SHIPS = said("as it ships")
-SWAPS = (  # what the notebooks call their swaps
+SWAPS = (  # the names of swaps in the notebooks
     *(said("no weight"), said("no size"), said("no rotation"), said("neighbors")),
     *(said("small base"), said("1000 later"), said("no QK-Norm"), said("no bend")),
     *(said("always first"), said("the least liked"), said("the best alone")),
@@ -42,7 +42,7 @@ REQUEST = "Tell me a story about a boy named Max and a kite."
 DOCUMENTS = 16  # to measure on
 TOKENS = 72  # to hear
 SEED = 3
-SAME = 1e-3  # nats; right parts that compute in another order stay far below
+SAME = 1e-3  # nats; right parts that compute in a different order stay far below
 
 
 def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
@@ -97,7 +97,7 @@ def as_it_ships(name: str) -> ModelRow:
 
 
 def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
-    """Measure a shipped model with these parts in it, and let it speak."""
+    """Measure a shipped model with these parts, and let it tell a story."""
     code = course_with(parts)
     tokenizer = _tokenizer(name)
     try:
@@ -117,7 +117,7 @@ def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
 
 
 def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:
-    """The course's classes for a model, with these parts in place of its own."""
+    """Return the course's classes for a model with these parts. Errors: KeyError"""
     sources = workspace.reference_modules()
     with imported(sources, workspace.folder()):
         package = importlib.import_module(PACKAGE)
@@ -131,7 +131,7 @@ def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:
                 if hasattr(module, symbol) and home in ([], [short])
             ]
             if not places:
-                raise KeyError(f"{key!r} is no part of the course's code")
+                raise KeyError(f"{key!r} is not a part of the course's code")
             for module in places:
                 setattr(module, symbol, part)
         vars(found).update({part: checkpoint.part(package, part) for part in PARTS})
@@ -145,13 +145,13 @@ def _tokenizer(name: str) -> Tokenizer:
 
 @cache
 def _documents(name: str) -> list[torch.Tensor]:
-    """Stories that no training row holds, with requests and questions, as labels (B, T)."""
+    """Stories that are not training data, with requests and questions, as labels (B, T)"""
     return Validation(_tokenizer(name).library, DOCUMENTS, 512, split="test").batches
 
 
 @torch.no_grad()
 def nats_a_token(model: torch.nn.Module, name: str) -> float:
-    """The mean of -ln(probability) of each next token."""
+    """Return the mean of -ln(probability) of each next token."""
     total, count = 0.0, 0
     for labels in _documents(name):
         logits = model(labels.clamp(min=0))[:, :-1].flatten(0, 1)
@@ -163,7 +163,7 @@ def nats_a_token(model: torch.nn.Module, name: str) -> float:
 
 @torch.no_grad()
 def _story(model: torch.nn.Module, tokenizer: Tokenizer, generate: Any) -> str:
-    """The beginning of a story, drawn as the checkpoint advises, the same dice each time."""
+    """Sample the beginning of a story with the checkpoint's settings and a fixed seed."""
     ids = tokenizer.chat_prompt([{"role": "user", "content": REQUEST}])
     sampling = Sampling.chosen(tokenizer.generation)
     written = generate(

@@ -1,4 +1,4 @@
-"""Models side by side: a small table, and the words of each."""
+"""Models side by side: a table of their losses, and the text of each."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ModelRow:
 
     @property
     def numbers(self) -> tuple[str, str]:
-        """Nats a token and perplexity, to be read."""
+        """Nats per token and perplexity as texts"""
         perplexity = f"{math.exp(self.nats):,.2f}" if self.nats < 20 else tr("huge")
         return f"{self.nats:.3f}" if self.nats < 1e6 else f"{self.nats:.0e}", perplexity
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models side by side, printed as a table and their words."""
+    """Models side by side, printed as a table and their texts."""
 
     models: Sequence[ModelRow]
     notes: Sequence[str] = ()
