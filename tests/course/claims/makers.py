@@ -240,6 +240,14 @@ def cleaning(seed):
 
 
 @maker
+def scaling(seed):
+    """One of the recorded runs of lab 08 again: how far another seed falls."""
+    from tests.course.claims.test_training_claims import run
+
+    return {"scaling.64.102400": run(64, 102_400, seed)[1]}
+
+
+@maker
 def zeroing(seed):
     names, found = lesson("08_training", SMALL, LESSON), {}
     small = names.setdefault("small", names["small_model"])
