@@ -456,3 +456,18 @@ def step_with_masters(
             weight.copy_(masters[name])
     return grad_norm.item()
     ### END SOLUTION
+
+
+# %% exercise 8.10: web_clip
+def web_clip(gradients: Sequence[Tensor], max_grad_norm: float) -> list[Tensor]:
+    """Shorten the gradient of a model, which has a tensor per weight, to max_grad_norm.
+
+    Shapes: the gradients keep theirs; those of a model whose norm is smaller are as they were
+    """
+    ### BEGIN SOLUTION
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    return [gradient * min(1.0, max_grad_norm / norm) for gradient in gradients]
+    ### INSTEAD
+    # norms = [gradient.norm() for gradient in gradients]
+    # return [g * min(1.0, max_grad_norm / norm) for g, norm in zip(gradients, norms)]
+    ### END SOLUTION

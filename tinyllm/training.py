@@ -335,3 +335,13 @@ def step_with_masters(
     """
     # YOUR CODE HERE (about 11 lines)
     raise NotImplementedError("Exercise 8.9: step_with_masters")
+
+
+# %% exercise 8.10: web_clip
+def web_clip(gradients: Sequence[Tensor], max_grad_norm: float) -> list[Tensor]:
+    """Shorten the gradient of a model, which has a tensor per weight, to max_grad_norm.
+
+    Shapes: the gradients keep theirs; those of a model whose norm is smaller are as they were
+    """
+    norms = [gradient.norm() for gradient in gradients]
+    return [g * min(1.0, max_grad_norm / norm) for g, norm in zip(gradients, norms)]

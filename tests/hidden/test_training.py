@@ -186,3 +186,6 @@ test_masters_clipped = check("8.9", max_grad_norm=[0.2, 3.0], seed=7)(
 test_masters_half = check("8.9", points=0.5, steps=3, seed=11)(visible.test_masters_half)
 test_masters_idle = check("8.9", points=0.5, idle="lm_head.bias")(visible.test_masters_idle)
 test_masters_by_position = check("8.9", points=0.5, seed=3)(visible.test_masters_by_position)
+test_web_clip = check("8.10", sizes=[(1.0, 4.0), (0.1, 2.0, 0.1, 5.0)], longest=1.5)(
+    visible.test_web_clip
+)

@@ -478,3 +478,12 @@ test_masters_idle = check("8.9", "a weight without a gradient in the second step
     points=0.5, steps=2, idle="mix.bias")(masters_call)  # fmt: skip
 test_masters_by_position = check("8.9", "arguments by position, max_grad_norm at its default",
     points=0.5, max_grad_norm=None, by_position=True)(masters_call)  # fmt: skip
+
+
+@check("8.10", sizes=(3.0, 0.5, 2.0), longest=0.5)
+def test_web_clip(rng, sizes, longest):
+    """one tensor, and {sizes} times as large ones, clipped to {longest} together"""
+    drawn = [size * rng.normal(4, 2 + place) for place, size in enumerate(sizes)]
+    for gradients in (drawn[:1], drawn):
+        yield Call("web_clip", gradients=gradients, max_grad_norm=longest)
+        yield Call("web_clip", gradients=gradients, max_grad_norm=1000.0)

@@ -102,7 +102,6 @@ CUTS = {
         "break-shift-run": ("in BATCHES", "in BATCHES[:10]"),
         "train-run": ("max(20,", "max(5,"),
         "truth-run": ("count=16", "count=2"),
-        "moe-run": ("else 10", "else 3"),
         "buys-code": ("steps=100", "steps=3"),
         "half-code": ("steps=60", "steps=3"),
     },
