@@ -1,6 +1,8 @@
 """The page in a browser: every view works, loads nothing from outside, is open to everyone."""
 
 import re
+from itertools import islice
+from random import Random
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from labkit.model.chat.manners import Message
 from labkit.model.tokenizer import Tokenizer
 from solutions import gqa
 from solutions.generation import generate
+from storyworld import stories
+from storyworld.reader import read_story, split_sentences
 
 DENSE = hub.SHIPPED["stories-dense"]
 # English that stays in another language
@@ -452,9 +456,27 @@ def test_the_page_judges_requests_and_answers_as_the_terminal_does(opened):
         message = Message(text, earlier)
         assert message.fault(answer) == (fault, missing)
         key = f"fault.{fault.replace(' ', '-')}" if fault else ""
-        shown = [word for word in missing if word != "tractor"]  # the lists have no spots
-        assert found == [unknown, [key if shown or not missing else "", shown],
-                         message.lacks_story], text  # fmt: skip
+        assert found == [unknown, [key, missing], message.lacks_story], text
+
+
+def test_the_page_reads_stories_as_the_reader_does(opened):
+    """Their sentences in order and in disorder, and short ones in which little is told."""
+    rng, told = Random(3), []
+    for story in islice(stories(1_001_800), 60):
+        sentences = split_sentences(story.text)
+        for length in (len(sentences), len(sentences), 4):
+            told.append((sentences[:length], [question for question, _ in story.questions]))
+            sentences = rng.sample(sentences, len(sentences))
+    opened.open("tokens")
+    script = """
+        const reader = TinyLLM.reader(TinyLLM.page.heard.reader);
+        return arguments[0].map(([sentences, questions]) => questions.map((question) =>
+          reader.answer(sentences, question.slice(0, -1).toLowerCase())));"""
+    for (sentences, questions), found in zip(told, opened.js(script, told), strict=True):
+        reading = read_story(" ".join(sentences))
+        unclear = list(dict.fromkeys(reading.unclear))
+        expected = [[reading.answer(question), unclear] for question in questions]
+        assert found == expected, sentences
 
 
 def test_a_question_without_a_story_is_not_sent(opened):
