@@ -31,13 +31,8 @@ from labkit.site.wrong import WrongAnswer, gallery
 
 LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # from a notebook to another
 SITE_FILES = (".nojekyll", "search.html")  # a folder that holds them is a site
-NOT_SHOWN = (
-    ".buildinfo*",
-    "_sources",
-    "jupyter_execute",
-    "*.map",
-    "searchindex.js",
-)  # what Sphinx and the theme leave beside it
+# what Sphinx and the theme leave beside it
+NOT_SHOWN = (".buildinfo*", "_sources", "jupyter_execute", "*.map", "searchindex.js")
 
 
 def write_site(

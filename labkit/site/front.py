@@ -66,11 +66,8 @@ def write_still(folder: Path) -> None:
 
 def descriptions(labs: Sequence[Lab]) -> dict[str, str]:
     """{page: a sentence on it}"""
-    of_labs = {lab.name: question(lab) for lab in labs}
-    return {
-        "index": tr("Write Qwen3 from scratch in PyTorch, in notebooks that check it."),
-        **of_labs,
-    }
+    course = tr("Write Qwen3 from scratch in PyTorch, in notebooks that check it.")
+    return {"index": course, **{lab.name: question(lab) for lab in labs}}
 
 
 def question(lab: Lab) -> str:

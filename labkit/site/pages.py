@@ -113,14 +113,8 @@ def choices(name: str, texts: Mapping[str, str]) -> str:
         f'<label><input type="radio" name="{name}" value="{letter}"> {escape(tr(text))}</label>'
         for letter, text in texts.items()
     ]
-    return "\n".join(
-        [
-            '<fieldset class="predict">',
-            "<legend>" + tr("You say") + "</legend>",
-            *options,
-            "</fieldset>",
-        ]
-    )
+    first = ['<fieldset class="predict">', "<legend>" + tr("You say") + "</legend>"]
+    return "\n".join([*first, *options, "</fieldset>"])
 
 
 def tag(cell: NotebookNode, name: str, prompt: str = "") -> None:

@@ -66,27 +66,17 @@ ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "wh
 
 def tables() -> dict[str, Any]:
     """What the page needs to judge a message and an answer as this module does."""
-    return {
-        "requests": sorted(ASKED),
-        "texts": sorted(SAID),
-        "plain": sorted(PLAIN),
-        "chatter": sorted(CHATTER),
-        "forms": FORMS,
-        "refusals": HONEST,
-        "untold": UNTOLD,
-        "reader": reader.tables(),
-        "itself": ABOUT_ITSELF,
-        "adjectives": ALL_ADJECTIVES,
-    }
+    sets = {"requests": ASKED, "texts": SAID, "plain": PLAIN, "chatter": CHATTER}
+    lists = {"forms": FORMS, "itself": ABOUT_ITSELF, "adjectives": ALL_ADJECTIVES}
+    answers = {"refusals": HONEST, "untold": UNTOLD, "reader": reader.tables()}
+    return {name: sorted(each) for name, each in sets.items()} | lists | answers
 
 
 def is_story_request(message: str) -> bool:
     """Whether it asks for a story; one that says "This is the story of ..." tells one."""
     is_told = re.match("this ", message.strip(), re.I) or len(split_sentences(message)) > 2
-    return (
-        bool(re.search(r"\bstor(y|ies)\b", message, re.I) and not is_told)
-        or _bare(message) in PLAIN
-    )
+    has_word = bool(re.search(r"\bstor(y|ies)\b", message, re.I))
+    return (has_word and not is_told) or _bare(message) in PLAIN
 
 
 def is_question(message: str) -> bool:

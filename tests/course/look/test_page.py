@@ -475,8 +475,7 @@ def test_the_page_reads_stories_as_the_reader_does(opened):
     for (sentences, questions), found in zip(told, opened.js(script, told), strict=True):
         reading = read_story(" ".join(sentences))
         unclear = list(dict.fromkeys(reading.unclear))
-        expected = [[reading.answer(question), unclear] for question in questions]
-        assert found == expected, sentences
+        assert found == [[reading.answer(each), unclear] for each in questions], sentences
 
 
 def test_a_question_without_a_story_is_not_sent(opened):
