@@ -246,8 +246,8 @@ def agrees(args: Args) -> bool:
 
 def tables() -> dict[str, object]:
     """What a reader in another language (labkit/look/static/reader.js) needs."""
-    own = ("gender", "prefixes", "plurals", "numbers", "places", "colours")
-    found = {name: getattr(words, name.upper()) for name in own}
+    names = ("gender", "prefixes", "plurals", "numbers", "places", "colours")
+    found = {name: getattr(words, name.upper()) for name in names}
     found |= {"phrase": PHRASE.pattern.replace("(?P<", "(?<"), "start": START.pattern}
     found |= {"meanings": MEANINGS, "questions": QUESTION_MEANINGS, "rules": RULES}
     pronouns, spots = grammar.PRONOUNS, words.PLACE_OF_SPOT

@@ -59,7 +59,7 @@ def site(
                 tr("no catalog for {lang!r}: there are {names}", lang=lang, names=names)
             )
         tell = partial(print, flush=True, file=sys.stdout)  # making pages redirects print
-        answers, kept = not without_answers, CACHE / "pages"
+        answers, store = not without_answers, CACHE / "pages"
         with executing(chosen, (ENGLISH, *others), tell) as of:
-            write_site(folder, chosen, answers, of, others=others, tell=tell, kept=kept)
+            write_site(folder, chosen, answers, of, others=others, tell=tell, store=store)
     print(f"the site begins at {folder / 'index.html'}")

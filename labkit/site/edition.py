@@ -43,7 +43,7 @@ def write_site(
     gallery_of: Callable[[Lab], list[WrongAnswer]] = gallery,
     others: Sequence[str] = (),
     tell: Callable[[str], None] = lambda line: None,
-    kept: Path | None = None,
+    store: Path | None = None,
 ) -> None:
     """Write the site into a new folder, or in the place of an older site.
 
@@ -53,7 +53,7 @@ def write_site(
     others         languages beside English: the same pages, with the same anchors, in folders
                    of their names
     tell           is called with a line about each part that is done
-    kept           a folder of ours: pages stay in it, and are made again when they change
+    store          a folder of ours: pages stay in it, and are made again when they change
 
     Errors: a folder that holds something else: BuildError, and nothing is touched
     """
@@ -62,7 +62,7 @@ def write_site(
     from labkit.site.book import render
 
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
-        work, ids, made_by = kept or Path(name), None, machinery(labs, answers, others)
+        work, ids, made_by = store or Path(name), None, machinery(labs, answers, others)
         made, note = work / "html", work / "made-by"  # by what, if it was made to its end
         if not note.exists() or note.read_text() != made_by:
             shutil.rmtree(work, ignore_errors=True)
@@ -105,10 +105,10 @@ def write_source(
     write_look(source / "extra" / "look", list(SHIPPED), addresses, "../index.html", looks)
     (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
     for lab in labs:
-        path, executed, made_of = source / f"{lab.name}.ipynb", notebook_of(lab), key(lab)
+        path, notebook, made_of = source / f"{lab.name}.ipynb", notebook_of(lab), key(lab)
         if path.exists() and nbformat.read(path, 4).metadata.get("made_of") == made_of:
             continue
-        notebook = page_of(lab, executed, gallery_of(lab), answers)
+        notebook = page_of(lab, notebook, gallery_of(lab), answers)
         notebook.metadata["made_of"] = made_of
         for cell in notebook.cells:
             if cell.cell_type == "markdown":

@@ -41,7 +41,7 @@ SHOWN = (  # what a notebook runs or reads
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )
 # and of these and the catalogs its own files alone, which have its name
-OWN = tuple(SOLUTIONS / name for name in ("answers", "hints", "mistakes", "variants"))
+OF_A_LAB = tuple(SOLUTIONS / name for name in ("answers", "hints", "mistakes", "variants"))
 LONGEST = 1800  # seconds for one cell; lab 08 trains for some minutes
 
 
@@ -105,8 +105,8 @@ def executing(
 
 def key(lab: Lab) -> str:
     """Changes with the notebook and with everything that can change its outputs."""
-    own = [path for f in (*OWN, LANG / language()) for path in f.glob(f"{lab.module}.*")]
-    return hash_of(own, nbformat.writes(complete(lab)) + hash_shown(language()))[:16]
+    files = [path for f in (*OF_A_LAB, LANG / language()) for path in f.glob(f"{lab.module}.*")]
+    return hash_of(files, nbformat.writes(complete(lab)) + hash_shown(language()))[:16]
 
 
 @cache
@@ -117,7 +117,7 @@ def hash_shown(language: str) -> str:
     files = [p for p in files if p.is_file() and p.suffix not in (".pyc", ".po")]
     names = {lab.module for lab in NOTEBOOKS}
     catalogs = [p for p in (LANG / language).glob("*.po") if p.stem not in names]
-    return hash_of([p for p in files if p.parent not in OWN] + catalogs, versions)
+    return hash_of([p for p in files if p.parent not in OF_A_LAB] + catalogs, versions)
 
 
 def complete(lab: Lab) -> NotebookNode:

@@ -23,7 +23,7 @@ def raw_in(text: str, is_prose: bool = True) -> list[str]:
 NAMES = (name for names in manners.LISTS.values() for name in names)
 WORLD = manners.ASKED | manners.SAID | manners.lower(NAMES) | set(manners.LITTLE)
 WORLD |= manners.slotless([*manners.REFUSALS, *manners.CHATTER.values()])
-TERMS = "attention bias capped causal inf learned logits nan parallel pre sinks submit tinyllm"
+TERMS = "attention bias capped causal inf learned logits nan norm parallel pre sinks"
 QUOTED = r"[（(][ -~，、；]+[）)]|`[^`]*`|\"[^\"]*\"|'[^'\n]*'"  # terms, too
 CODE = re.compile(QUOTED + r"|\S*[/_.=()\[\]<>|@#$\\]\S*")
 PHRASE = re.compile(r"\b[A-Za-z]+(?: [a-z]{2,})+")
