@@ -19,6 +19,7 @@ from labkit.course.sealed import NotReady
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.models import MODEL_LABS, your_code
+from labkit.learner.session import UNMADE
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import ChatError
 from labkit.model.tokenizer import Tokenizer
@@ -39,9 +40,7 @@ def when_ready() -> Iterator[None]:
     except NameError as error:
         if not _in_one_file(error.__traceback__.tb_next):  # the first frame is this one
             raise
-        print(
-            tr("left out: {error}; the cell that makes it was left out or not run", error=error)
-        )
+        print(tr(UNMADE, name=error.name))
     except (NotReady, CheckpointError, ChatError) as error:
         print(tr("left out: {error}", error=error))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.course import cells
 from labkit.course.answers import Answer, Cell, answers_in, defines
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
 from labkit.course.sealed import NotReady
 from labkit.course.statements import statements
 from labkit.course.syllabus import Exercise, Lab
@@ -21,6 +21,9 @@ from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTi
 
 IMPORTED = re.compile(r"^from tinyllm\.(\w+) import", re.MULTILINE)
 UNFINISHED = (NotReady, NotImplementedError, NameError, OutOfTime)
+UNMADE = said(
+    "left out: name '{name}' is not defined; the cell that makes it was left out or not run"
+)
 
 
 def describe_stop(stopped: OutOfTime) -> str:
@@ -236,13 +239,7 @@ class Session:
         elif isinstance(error, OutOfTime):
             print(tr("left out: the cell was {stopped}", stopped=describe_stop(error)))
         elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
-            print(
-                tr(
-                    "left out: name '{name}' is not defined; the cell that makes it was "
-                    "left out or not run",
-                    name=error.name,
-                )
-            )
+            print(tr(UNMADE, name=error.name))
         else:
             shell.showtraceback((kind, error, trace), **how)
             return
