@@ -59,7 +59,7 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
 def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:
     """An argument that changes nothing: the reference without it gives the learner's values."""
     failed = [check for check in failed if not check.failure_call.by_position] or failed
-    names = [set(_optional(check.failure_call)) for check in failed if not _view(check)]
+    names = [set(inputs_of(check.failure_call)) for check in failed if not _view(check)]
     for name in sorted(set.intersection(*names)) if names and len(names) == len(failed) else ():
         if all(_same_without(check, name, oracle) for check in failed[:3]):
             return tr("the result is what the right code gives without `{name}`", name=name)
@@ -70,7 +70,7 @@ def _view(check: CheckResult) -> bool:
     return check.check.declaration.view is not None or bool(check.failure_call.summary)
 
 
-def _optional(call: Call) -> list[str]:
+def inputs_of(call: Call) -> list[str]:
     """Arguments that a call names: of its steps and its constructor."""
     inputs = [] if call.by_position else [name for _, step in call.steps for name in step]
     init = call.init if isinstance(call.init, Mapping) and not call.by_position else {}

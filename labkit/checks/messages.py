@@ -70,12 +70,6 @@ LOOKS: dict[str, tuple[str, ...]] = {
     ),
 }
 ROUNDED = said("in half precision some last places are not Qwen3's: that costs nothing")
-RIGHT = {
-    "shape": said("shape {shape}"),
-    "dtype": said("dtype {dtype}"),
-    "input left unchanged": said("input left unchanged"),
-    "values": said("values"),
-}
 
 
 def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
@@ -87,7 +81,7 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         extra = data["extra"]
         shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
     if key in ("no tensor", "no values"):
-        shown["answer"] = kind_of(answer)
+        shown["answer"] = kind_of(answer, is_whole=not data["where"])
     if key == "no values" and data["where"] and isinstance(answer, (list, tuple)):
         shown["answer"] = str(len(answer))  # no return line, so no comma behind it
     if key == "no dict" and isinstance(answer, dict) and len(expected) > MOST_KEYS:
@@ -100,7 +94,7 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         names = tr(", ").join(answer) or tr("nothing") if isinstance(answer, dict) else ""
         shown["answer"] = tr("one with {names}", names=names) if names else kind_of(answer)
     if key == "value":
-        shown["answer"], shown["expected"] = values_apart(answer, expected)
+        shown["answer"], shown["expected"] = values_apart(answer, expected, data["where"])
     if "off" in data:
         off = data["off"]
         shown["percent"] = percent(off)
@@ -129,10 +123,14 @@ def place(key: int | str, names: Sequence[str] = ()) -> str:
     return key + tr(": ")
 
 
-def kind_of(value: Any) -> str:
-    """What a value is, for a learner who returned something else."""
+def kind_of(value: Any, is_whole: bool = True) -> str:
+    """What a value is, for a learner who returned something else.
+
+    is_whole    whether it is all that came back, and no part of it
+    """
     if value is None:
-        return tr("None (is a return missing, or a print in its place?)")
+        hint = tr("None (is a return missing, or a print in its place?)")
+        return hint if is_whole else "None"
     if isinstance(value, Tensor):
         return tr("a tensor of shape {shape}", shape=tuple(value.shape))
     if isinstance(value, dict) and len(value) == 1:
@@ -156,7 +154,7 @@ def name_faults(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[st
     return missing, [name for name in answer if name not in expected]
 
 
-def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
+def values_apart(answer: Any, expected: Any, where: str = "") -> tuple[str, str]:
     if type(answer) is type(expected) is str:
         differs = [a != b for a, b in zip(answer, expected, strict=False)] + [True]
         begin = max(0, differs.index(True) - 24)
@@ -164,11 +162,7 @@ def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
         return cut(answer), cut(expected)
     if type(answer) is type(expected) and isinstance(answer, (bool, int)):
         return str(answer)[:60], str(expected)[:60]
-    return kind_of(answer), kind_of(expected)
-
-
-def right(key: str, **data: Any) -> str:
-    return tr(RIGHT[key], **data)
+    return kind_of(answer, not where), kind_of(expected, is_whole=False)
 
 
 def percent(off: Tensor) -> str:
