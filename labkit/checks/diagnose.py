@@ -147,7 +147,7 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
         reasons = _reasons_by_part(result, oracle, cell)
     advice = "" if reasons else advice
     if rest and not advice and not without_effect(rest, oracle):
-        reasons = merge_reasons([*reasons, *_reasons_by_edit(search, result.exercise, rest)])
+        reasons = merge_reasons([*reasons, *_by_edit(search, result.exercise, rest)])
         explained |= {id(check) for reason in reasons for check in reason.checks}
         rest = [check for check in rest if id(check) not in explained]
     bounds = _bounds(search, reasons, rest)
@@ -187,9 +187,7 @@ def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
     return [*found.values()][:FAULTS]
 
 
-def _reasons_by_edit(
-    search: Search, exercise: Exercise, rest: Sequence[CheckResult]
-) -> list[Reason]:
+def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> list[Reason]:
     """Small edits of the right answer: of each function those that give the very outcomes of
     all its checks, the rest of which nothing explains."""
     kind = _mildest_kind(search) or "part"

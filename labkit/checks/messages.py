@@ -124,10 +124,7 @@ def place(key: int | str, names: Sequence[str] = ()) -> str:
 
 
 def kind_of(value: Any, is_whole: bool = True) -> str:
-    """What a value is, for a learner who returned something else.
-
-    is_whole    whether it is all that came back, and no part of it
-    """
+    """What a value is, for a learner who returned something else; the whole of it or a part."""
     if value is None:
         hint = tr("None (is a return missing, or a print in its place?)")
         return hint if is_whole else "None"

@@ -17,22 +17,18 @@ SIGNS = {
     ast.Lt: "< <= >", ast.LtE: "<= < >=", ast.Gt: "> >= <", ast.GtE: ">= > <=",
     ast.Eq: "== !=", ast.NotEq: "!= ==",
 }  # fmt: skip
-ALIKE = {  # names that are mistaken for each other
-    "min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin", "amin": "amax",
-    "amax": "amin", "any": "all", "all": "any", "sum": "mean", "mean": "sum", "sin": "cos",
-    "cos": "sin", "softmax": "log_softmax", "log_softmax": "softmax", "ceil": "floor",
-    "floor": "ceil", "rsqrt": "sqrt", "exp": "log", "log": "exp", "sigmoid": "tanh",
-    "cumsum": "cumprod", "cat": "stack", "stack": "cat", "repeat_interleave": "repeat",
-    "round": "floor", "append": "extend", "extend": "append", "triu": "tril", "tril": "triu",
-    "std": "var", "var": "std",
-}  # fmt: skip
+ALIKE = (  # pairs of names that are mistaken for each other
+    "min max argmin argmax amin amax any all sum mean sin cos softmax log_softmax ceil floor "
+    "rsqrt sqrt exp log sigmoid tanh cumsum cumprod cat stack repeat_interleave repeat "
+    "round trunc append extend triu tril std var"
+)
 MODULES = ("torch", "F", "math", "nn", "nn.init", "nn.utils", "nn.functional", "torch.optim")
 STEPS = (ast.Expr, ast.Assign, ast.AugAssign, ast.Continue, ast.Break, ast.Return)
 MOST_QUOTED = 60  # characters
 INSTEAD = said("the result is what the right code gives with `{new}` instead of `{old}`")
 WITHOUT = said("the result is what the right code gives without `{name}`")
-Edit = tuple[ast.AST, ast.AST | tuple[int, int], str, str]  # what is quoted, what is replaced,
-# by what, and if something is left out, what
+# What is quoted, what of it is replaced, by what, and the name of what is left out
+Edit = tuple[ast.AST, ast.AST | tuple[int, int], str, str]
 
 
 def edits_of(lab: Lab, exercise: Exercise, cell: str, kind: str) -> list[Version]:
@@ -43,13 +39,14 @@ def edits_of(lab: Lab, exercise: Exercise, cell: str, kind: str) -> list[Version
     for whole, part, new, name in code.edits():
         (first, last), (start, end) = code.span(whole), code.span(part)
         text = right[:start] + new + right[end:]
-        old = right[first:last]
-        pairs = [(old, right[first:start] + new + right[end:last]), (right[start:end], new)]
-        told = [tr(WITHOUT, name=name)] if name and code.is_known(name) else []
-        told += [tr(INSTEAD, old=a.strip(), new=b.strip()) for a, b in pairs
-                 if not name and code.is_known(a) and code.is_known(b)]  # fmt: skip
-        if told:
-            mistake = Mistake(lab, exercise.symbols[0], "edit", told[0], kind, ())
+        whole_new = right[first:start] + new + right[end:last]
+        quotes = [(right[first:last], whole_new), (right[start:end], new)]
+        sentence = next((tr(INSTEAD, old=a.strip(), new=b.strip()) for a, b in quotes
+                         if code.is_known(a) and code.is_known(b)), "")  # fmt: skip
+        if name:
+            sentence = tr(WITHOUT, name=name) if code.is_known(name) else ""
+        if sentence:
+            mistake = Mistake(lab, exercise.symbols[0], "edit", sentence, kind, ())
             found.setdefault(text, Version(mistake, (("", text.partition("\n")[2]),)))
     return [*found.values()]
 
@@ -166,9 +163,9 @@ class _Code:
             yield node, node, owner, f".{name}()"
         elif len(node.args) == 1:
             yield node, node, texts[0], f"{name}()"
-        if name in ALIKE:
+        if name in (words := ALIKE.split()):
             end = self.span(node.func)[1]
-            yield node, (end - len(name), end), ALIKE[name], ""
+            yield node, (end - len(name), end), words[words.index(name) ^ 1], ""
         for n, part in enumerate(texts):
             yield node, node, f"{function}({', '.join(texts[:n] + texts[n + 1 :])})", part
         for n in range(1, len(node.args)):

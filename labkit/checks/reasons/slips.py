@@ -92,14 +92,6 @@ def _comma(nodes: list[ast.AST], _: list[ast.AST]) -> str:
     return ""
 
 
-def _raised_text(nodes: list[ast.AST], _: list[ast.AST]) -> str:
-    for node in _all(nodes, ast.Raise):
-        if isinstance(node.exc, (ast.JoinedStr, ast.Constant)):
-            text = said("line {line} raises a text: raise an error with it, `ValueError(...)`")
-            return tr(text, line=node.lineno)
-    return ""
-
-
 def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
     for loop in (node for node in nodes if isinstance(node, (ast.For, ast.While))):
         goes_on = any(isinstance(node, ast.Continue) for node in ast.walk(loop))
@@ -148,13 +140,8 @@ def _unused_part(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     needed = {
         node.attr for node in _all(right, ast.Attribute) if isinstance(node.ctx, ast.Load)
     }
-    if not twice and (lost := [name for name in unused if name in needed]):
-        return tr("`self.{unused}` is made and never used", unused=lost[0])
-    if unused and twice:
-        texts = {"unused": unused[0], "twice": twice[0]}
-        both = said("`self.{unused}` is made and never used, and `self.{twice}` is used twice")
-        return tr(both, **texts)
-    return ""
+    lost = [name for name in unused if twice or name in needed]
+    return tr("`self.{unused}` is made and never used", unused=lost[0]) if lost else ""
 
 
 def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
@@ -190,5 +177,5 @@ def idle_part(cell: str, right: str) -> tuple[str, str]:
 
 FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)
 LIKELY: tuple[Slip, ...] = (
-    _unstarted_kernel, _raised_text, _early_return, _thrown_away, _unused_part,
+    _unstarted_kernel, _early_return, _thrown_away, _unused_part,
 )  # fmt: skip

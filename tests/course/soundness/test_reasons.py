@@ -79,8 +79,9 @@ PAIRS, NAMED = 60, 55
 def drawn_pairs(seed):
     """(lab, exercise, two versions of different mistakes, both at once), forever."""
     dice = Random(seed)
+    exercises = [(lab, exercise) for lab, exercise in EXERCISES if not exercise.hunt]
     while True:
-        lab, exercise = dice.choice(EXERCISES)
+        lab, exercise = dice.choice(exercises)
         listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
         first, second = (dice.choice(m.versions) for m in dice.sample(listed, 2))
         if both := combine(first, second):

@@ -40,7 +40,6 @@ RIGHT = "def f(x, scale=None):\n    y = x.relu()\n    return (x - y) / 2\n"
 @pytest.mark.parametrize(
     ("cell", "right", "start"),
     [
-        ("def f():\n    raise 'no'\n", "", "line 2 raises a text"),
         ("def f():\n    raise ValueError('no')\n", "", ""),
         ("def f(x):\n    for a in x:\n        b = a\n        return b\n", "",
          "the `return` in line 4 ends the loop"),
