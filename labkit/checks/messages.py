@@ -29,12 +29,12 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "unmentioned": (said("the message of the error does not contain {text!r}"),),
     "missing name": (said("there is no parameter {missing}{more}"),),
     "extra name": (
-        said("there is a parameter too many: {extra} (a buffer takes `persistent=False`)"),
+        said("there is a parameter too many: {extra} (if it is a buffer: `persistent=False`)"),
     ),
     "name shape": (said("parameter {name} has shape {answer} instead of {shape}"),),
     "not the weights": (said("{name} does not hold the weights that were loaded"),),
     "no tensor": (said("{where}a tensor was expected, not {answer}"),),
-    "no values": (said("{where}{count} values were expected, not {answer}"),),
+    "no values": (said("{where}{answer} came back; the number of values expected is {count}"),),
     "no entry": (said("{where}there is no {missing}{more}"),),
     "extra entry": (said("{where}there is a {extra} too many"),),
     "no dict": (said("{where}a dict with {expected} was expected, not {answer}"),),
@@ -82,8 +82,6 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
     if key in ("no tensor", "no values"):
         shown["answer"] = kind_of(answer, is_whole=not data["where"])
-    if key == "no values" and data["where"] and isinstance(answer, (list, tuple)):
-        shown["answer"] = str(len(answer))  # no return line, so no comma behind it
     if key == "no dict" and isinstance(answer, dict) and len(expected) > MOST_KEYS:
         missing, extra = name_faults(expected, answer)
         key = "no entry" if missing else "extra entry"
@@ -139,7 +137,7 @@ def kind_of(value: Any, is_whole: bool = True) -> str:
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
-        if len(value) == 1:
+        if len(value) == 1 and is_whole:
             return tr("a list or tuple of one value (does the return line end with a comma?)")
         return tr("a list or tuple of {n} values", n=len(value))
     return f"a {type(value).__name__}"
@@ -199,7 +197,9 @@ def _state_text(text: str) -> str:
         names = {"extra": extra[1], "missing": missing[1]}
         return tr("{said}there is a {missing} and no {extra}", said=begin, **names)
     if missing:
-        more = said("{said}there is a {missing} too many; a buffer takes `persistent=False`")
+        more = said(
+            "{said}there is a {missing} too many; if it is a buffer: `persistent=False`"
+        )
         return tr(more, said=begin, missing=missing[1])
     if extra:
         return tr("{said}there is no {extra}", said=begin, extra=extra[1])
