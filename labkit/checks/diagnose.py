@@ -30,7 +30,7 @@ from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
 
 LEAST_LOST = 0.1  # of the points, by an answer of which no mistake is named
-MOST_SECONDS = 0.2  # of CPU time, in which small edits of the right answer are tried
+MOST_SECONDS = 0.3  # of CPU time, in which small edits of the right answer are tried
 A_PART = 0.25  # of the weight: an answer that gets as much right has the idea
 NAMELESS = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"}
 Finding = tuple[CheckResult | None, str, str]  # its case, None for the first; label and text
@@ -190,15 +190,16 @@ def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
 def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> list[Reason]:
     """Small edits of the right answer: of each function those that give the very outcomes of
     all its checks, the rest of which nothing explains."""
-    kind = _mildest_kind(search) or "part"
+    start, reasons, kind = thread_time(), [], _mildest_kind(search) or "part"
     edits = edits_of(search.oracle.lab, exercise, search.cell, kind) if search.cell else []
-    edits = sorted((e for e in edits if search.share(e) > 0), key=search.share, reverse=True)
-    start, reasons = thread_time(), []
+    is_early = lambda share: thread_time() - start < share * MOST_SECONDS  # noqa: E731
+    edits = [version for version in edits if is_early(0.5) and search.share(version) > 0]
+    edits.sort(key=search.share, reverse=True)
     for symbol in {check.failure_call.symbol: None for check in rest}:
         checks = [check for check in rest if check.failure_call.symbol == symbol]
         quick, found = sorted(checks, key=search.seconds), list[Evidence]()
         for version in edits:
-            if thread_time() - start > MOST_SECONDS or len(found) == EQUALS:
+            if not is_early(1.0) or len(found) == EQUALS:
                 break
             if (
                 cells.parsed(version.cell)
