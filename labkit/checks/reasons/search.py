@@ -43,8 +43,8 @@ class Evidence:
     def share(self, among: Sequence[CheckResult]) -> float:
         """Of the weight of these checks, or of those of the function that it is in."""
         symbol = self.version.mistake.symbol
-        own = [check for check in among if check.failure_call.symbol == symbol]
-        weights = [(self.weight(c), sum(x.points for x in c)) for c in (among, own) if c]
+        same = [check for check in among if check.failure_call.symbol == symbol]
+        weights = [(self.weight(c), sum(x.points for x in c)) for c in (among, same) if c]
         return max((part / whole for part, whole in weights if whole), default=0.0)
 
 
