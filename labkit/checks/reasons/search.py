@@ -22,7 +22,7 @@ EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
 PAIRS = 24  # of mistakes at most that are tried
 QUICK_SECONDS = 0.5  # of CPU time, after which only what the code shows is tried
-MOST_SECONDS = 2.0  # after which nothing is
+MOST_SECONDS = 6.0  # after which nothing is
 
 
 @dataclass
