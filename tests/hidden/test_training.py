@@ -64,6 +64,7 @@ test_step_stale = check("8.3", **OTHER)(visible.test_step_stale)
 test_step_padded = check(
     "8.3", points=0.25, mask=[*visible.PADDED, ("111111", "000111", "011111")], **TWO
 )(visible.test_step_padded)
+test_step_labeled = check("8.3", points=0.25, **OTHER)(visible.test_step_labeled)
 test_step_experts = check(
     "8.3", **OTHER, cases=rows("experts, layers, top_k", (4, 2, 3), (6, 1, 1))
 )(visible.test_step_experts)
