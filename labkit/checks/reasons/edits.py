@@ -111,14 +111,7 @@ class _Code:
                 yield from ((node, node, other, "") for other in others)
             case ast.keyword() | ast.Subscript():
                 for part in ast.walk(node):
-                    if re.fullmatch(
-                        r"-?\d", self.text(part) if hasattr(part, "lineno") else ""
-                    ):
-                        number = int(self.text(part))
-                        for new in {number - 1, number + 1, 0, -1, -2} - {number}:
-                            yield node, part, str(new), ""
-                    edges = [part.lower, part.upper] if isinstance(part, ast.Slice) else []
-                    yield from ((node, edge, "", "") for edge in edges if edge)
+                    yield from self.of_index(node, part)
             case ast.JoinedStr() | ast.Constant(str()):
                 start = self.span(node)[0]
                 for found in re.finditer(r"\\n", self.text(node)):

@@ -144,6 +144,20 @@ def _unused_part(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     return tr("`self.{unused}` is made and never used", unused=lost[0]) if lost else ""
 
 
+def _or_default(nodes: list[ast.AST], right: list[ast.AST]) -> str:
+    arguments = {node.arg for node in _all(nodes, ast.arg)}
+    arguments -= {ast.unparse(node.values[0]) for node in _all(right, ast.BoolOp)}
+    for node in _all(nodes, ast.BoolOp):
+        first = node.values[0]
+        is_question = isinstance(node.values[1], (ast.Compare, ast.Name))
+        if isinstance(node.op, ast.And) or is_question or not isinstance(first, ast.Name):
+            continue
+        if first.id in arguments:
+            zero = said("`{name} or ...` takes the default for 0 as well: ask `is None`")
+            return tr(zero, name=first.id)
+    return ""
+
+
 def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A kernel that the reference starts, and that occurs nowhere behind its definition."""
     used = {node.id for node in _all(nodes, ast.Name)}
@@ -177,5 +191,5 @@ def idle_part(cell: str, right: str) -> tuple[str, str]:
 
 FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)
 LIKELY: tuple[Slip, ...] = (
-    _unstarted_kernel, _early_return, _thrown_away, _unused_part,
+    _unstarted_kernel, _early_return, _thrown_away, _unused_part, _or_default,
 )  # fmt: skip
