@@ -236,7 +236,7 @@ FORMS = {
     f"type Vec = Tensor\ndef layer_norm{BODY}": "SyntaxError",
     f"""def layer_norm{BODY}\nprint(f"{{"done"}}")\n""": "SyntaxError",
     f"def layer_norm{BODY}<<<<<<< HEAD\n=======\n>>>>>>> theirs\n": "a git merge was not",
-    f"def layer_norm{BODY.replace('x.float()', 'x.float().cuda()')}": "there is no GPU",
+    f"def layer_norm{BODY.replace('x.float()', 'x.float().cuda()')}": "grading has no GPU",
     f"from typing import no_such\n\n@no_such\ndef layer_norm{BODY}": "cannot import name",
     "from my_norm import layer_norm\n": "`my_norm` is neither a package nor a file",
 }
