@@ -3,7 +3,7 @@
 The record, labkit/learner/lessons/scaling.json, is made by
 `python -m tests.course.claims.test_training_claims` (some 20 minutes of one quiet processor):
 for each run hidden_size, parameters, tokens, loss and seed, the unseen run last. `pytest -m
-slow tests/course/claims` trains some of them again; the quick test holds the lesson to the
+slow tests/course/claims` trains some of them again; the quick test compares the lesson with the
 record.
 """
 
@@ -23,14 +23,14 @@ ROWS, LENGTH = 4, 128  # of a batch
 
 @cache
 def texts():
-    """The batches of the longest run, the same for all, and new stories."""
+    """The batches of the longest run, which all runs share, and new stories."""
     rows = Rows(lesson.tokenizer(), LENGTH)
     held = Rows(lesson.tokenizer(), LENGTH, first=100_000).batch(0, 64)
     return [rows.batch(step, ROWS) for step in range(800)], held
 
 
 def run(size, tokens, seed):
-    """The model's parameters and its loss on new stories."""
+    """Train a model; return its parameters and its loss on new stories."""
     batches, held = texts()
     model = lesson.build(seed, hidden_size=size, intermediate_size=8 * size // 3, head_dim=32)
     optimizer, steps = lesson.MuonAdamW(model), tokens // (ROWS * LENGTH)
@@ -43,7 +43,7 @@ def run(size, tokens, seed):
 
 
 def again(rows):
-    """These rows of the record, trained again."""
+    """Train these rows of the record again."""
     torch.set_num_threads(1)
     for size, _, tokens, _, seed in rows:
         parameters, loss = run(size, tokens, seed)

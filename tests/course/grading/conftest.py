@@ -13,7 +13,7 @@ from tests.course.grading.two_learners import here, two_hand_in
 
 @pytest.fixture
 def course(tmp_path):
-    """A course folder with nothing in it."""
+    """An empty course folder."""
     (tmp_path / "course").mkdir()
     return Course(tmp_path / "course")
 
@@ -42,7 +42,7 @@ class Inbox:
         return {path.parts[-3]: path.read_bytes() for path in paths}
 
     def kept(self, where="collected"):
-        """The notebooks that are kept, whatever became of them."""
+        """The notebooks that were kept, whether they count or not."""
         return [path.read_bytes() for path in (self.root / where).rglob("*.ipynb")]
 
 

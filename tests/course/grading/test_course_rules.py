@@ -40,7 +40,7 @@ def course(released_course):
 
 
 def ruled(course, text):
-    """The course with this course.toml, read anew."""
+    """Write this course.toml and open the course again."""
     (course.root / "course.toml").write_text(text, "utf-8")
     return Course(course.root)
 
@@ -147,8 +147,9 @@ def test_changed_points_judge_nothing_again_and_change_everything(course):
     ada, bob = (course.standings(LAB)[name] for name in ("ada", "bob"))
     assert (ada.automatic, ada.possible, ada.to_be_graded) == (7, 26, 5)  # 4, 3 of 12
     assert (bob.automatic, bob.by_hand) == (17, -8)
-    assert [grade.id for grade in bob.stale] == ["1.2"]  # not 1.1, which is as it was
-    old = CellGrade("1.a", 2.0, manual=1.0, flagged=True)  # points for an older answer
+    assert [grade.id for grade in bob.stale] == ["1.2"]  # 1.1 is unchanged
+    # a person's points for an older answer
+    old = CellGrade("1.a", 2.0, manual=1.0, flagged=True)
     assert Standing(questions={"1.a": old}).to_be_graded == 2
     (row,) = (r for r in rows_of(course.root / f"{LAB.name}.csv") if r["learner"] == "ada")
     assert "1.3" not in row and row["1.2"] == "3" and row["of"] == "26"
@@ -164,7 +165,7 @@ def test_changed_points_judge_nothing_again_and_change_everything(course):
         }
     )
     assert (maxima["check-1-2"], maxima["check-1-3"], maxima["written-1-a"]) == (12, 0, 5)
-    (course.root / "course.toml").unlink()  # and as it was, once the file is gone
+    (course.root / "course.toml").unlink()  # without the file, all is as before
     course = Course(course.root)
     report_again(course)
     assert course.standings(LAB)["ada"].automatic == 5.5 and stored() == before[1]
@@ -181,7 +182,7 @@ def test_the_learners_notebook_has_the_points_of_the_course(course):
     assert cells["question-1-a"].source.startswith("### Written question 1.a (1 points)")
     assert "(not graded)" in cells["question-1-b"].source
     assert cells["check-1-2"].metadata.nbgrader.points == 2.5
-    (course.root / "course.toml").unlink()  # the same source has the syllabus's points again
+    (course.root / "course.toml").unlink()  # without the file the syllabus's points count
     cells = {cell.id: cell for cell in Course(course.root).released(LAB).cells}
     assert "6 points · core" in cells["about-1-2"].source
     assert "4 points · stretch: counts" in cells["about-1-3"].source
@@ -232,7 +233,7 @@ NUMBERS = {
     "late": [6.5, 0, 1.5, 0, 1.6, 6.4, 21, 0],  # two days begun: 20% of 8
     "ext": [6.5, 0, 0, 0.5, 0, 7, 21, 2],
     "exc": [5, 0, 0, 0, 0, 5, 13, 2],
-    "over": [10.5, -1, 2, 1, 0, 12.5, 21, 2],  # answered anew since
+    "over": [10.5, -1, 2, 1, 0, 12.5, 21, 2],  # a newer answer came since
     "week": [6.5, 0, 0, 0, 6.5, 0, 21, 2],
 }
 
@@ -295,7 +296,7 @@ def test_minutes_of_grace_are_not_late_and_a_minute_more_is(course):
 
 
 def test_late_days_are_used_lab_by_lab_and_the_page_says_how_many(course):
-    """Those of a lab that is due first come first, and a lab that is excused uses none."""
+    """Labs that are due first use them first, and an excused lab uses none."""
     course.release(SECOND)
     text = ("[deadlines]\nrmsnorm = 2026-03-01T12:00Z\nrope = 2026-03-08T12:00Z\n"
             "[late]\npercent_a_day = 10\ndays = 3\n")  # fmt: skip
@@ -315,7 +316,7 @@ def test_late_days_are_used_lab_by_lab_and_the_page_says_how_many(course):
     course.feedback(LAB)
     assert ("Late: 2 of your 3 late days used for this lab, 1 left for the labs that are due"
             in page_of(course, "ada").read_text())  # fmt: skip
-    # an excuse, or an extension, of the first lab gives days back to the second
+    # excused or extended, the first lab leaves its late days to the second
     course = ruled(course, text + '[excused]\nexc = ["1"]\n')
     apply_course_rules(course, LAB)
     assert penalty_of(course, "exc", SECOND) == (0, 2)
@@ -402,8 +403,8 @@ def test_model_answers_are_shown_to_learners_only_where_the_file_says_so(course)
 
 
 def test_who_left_is_named_leaves_all_counts_and_may_come_back(course, tmp_path):
-    """A roster names who is not on it; who left is for a person to say, as a roster may be of
-    one section."""
+    """A command with a roster lists those not on it; only a person says who left, as a roster
+    may be of one section."""
     roster = tmp_path / "autumn.csv"
     roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
     command = ("collect", "--course", course.root, "--roster", roster)
