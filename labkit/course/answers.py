@@ -1,5 +1,5 @@
-"""The answer to an exercise in a notebook: one rule, for the notebook, `tinyllm submit` and
-grading.
+"""The answer to an exercise in a notebook, found by one rule in the notebook, in `tinyllm
+submit` and in grading.
 
 An answer is what its cell defines, with all that this uses by name. Imports, definitions and
 assignments of other cells come along if the answer uses them; nothing else does.
@@ -13,8 +13,8 @@ that defines them without saying so is the answer.
 Which lines: trials, prints, plots and asserts stay out. A name is looked up in the answer's
 cell, then above it, nearest first, then below. Of the course's own cells only imports come
 along; a value that was computed with an exercise's answer never does (a lambda, an alias or a
-`partial` of it does: nothing is computed yet). All of it is part of the
-answer then: what is not allowed there is not allowed here.
+`partial` of it does: nothing is computed yet). All of it is then part of the answer, so banned
+names are banned in it, too.
 """
 
 from __future__ import annotations
@@ -208,7 +208,8 @@ class Notebook:
         """
         text = cells.unmarked(source)
         answer, index = Statements(text), self.cells.index(home)
-        places: dict[Statement, tuple[int, int]] = {}  # of the statements of other cells
+        # the statements of other cells that the answer needs
+        places: dict[Statement, tuple[int, int]] = {}
 
         def find(name: str) -> list[Statement]:
             found = answer.making(name)

@@ -35,21 +35,19 @@ REGION = re.compile(
     r"(?P<body>.*?)^[ \t]*### END SOLUTION[ \t]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-# In the solution of a bug hunt: the lines with the bug, with which the learner begins
+# In the solution of a bug hunt: the lines with the bug, which the learner gets
 INSTEAD = re.compile(r"^[ \t]*### INSTEAD\n((?:[ \t]*# [^\n]*\n)+)", re.MULTILINE)
 COMMENT = re.compile(r"^([ \t]*)# ", re.MULTILINE)
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
-EMPTY_ANSWER = "YOUR ANSWER HERE"  # of a written question
-RAISE = "raise NotImplementedError("  # is in every stub
+EMPTY_ANSWER = "YOUR ANSWER HERE"  # the cell of a written question
+RAISE = "raise NotImplementedError("  # every stub contains it
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
-FUTURE_LINE = (
-    "from __future__ import annotations\n"  # is at the top of a module, and only there
-)
-# After the directive of a cell that has none: it was found by its id, or by what it defines
+FUTURE_LINE = "from __future__ import annotations\n"  # allowed only at the top of a module
+# Added to the directive of a cell that had none and was found by its id or its definitions
 ADDED = " (this line was added)"
 LOOSE = " (this line was added: it stood in a cell of its own)"
-# Code that an answer needs of other cells is between these lines
+# Code of other cells that an answer needs is between these lines
 CARRIED = "# from other cells of the notebook:"
 CARRIED_END = "# (end of what is from other cells)"
 CARRIED_PART = re.compile(
@@ -95,7 +93,7 @@ def with_block(module: str, exercise: Exercise, cell: str) -> str:
 def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
     """Return the cell with the exercise's directive as its first line, and no other directive.
 
-    Lines above it come below, so that they do not slip into the block before this one.
+    Lines above the directive move below it, as they would fall into the previous block.
 
     added    marks a directive that the cell did not have
     """
@@ -132,7 +130,7 @@ def unmarked(cell: str) -> str:
 
 
 def without_carried(block: str) -> str:
-    """Return the learner's own lines of a block, as they are counted in the cell."""
+    """Return the learner's own lines of a block, numbered as in the cell."""
     block = CARRIED_PART.sub("", block, count=1)
     first, _, rest = block.partition("\n")
     return rest if first.endswith((ADDED, LOOSE)) else block
@@ -175,7 +173,7 @@ def plain(text: str) -> str:
 
 
 def is_empty(cell: str | None, stub: str | None) -> bool:
-    """Whether nothing was written into an exercise's cell, whatever comments were added.
+    """Whether an exercise's cell has nothing but its stub; added comments do not count.
 
     stub    the fingerprint of the stub, None if it is not known
     """

@@ -35,7 +35,7 @@ class Status(Enum):
     PASSED = "passed"
     NOT_YET = "not yet"
     NOT_STARTED = "not started"
-    NOT_CHECKED = "not checked"  # the check itself failed or was interrupted
+    NOT_CHECKED = "not checked"  # the check itself failed, or was interrupted
     HELP = "help"  # no verdict at all: a hint
 
 

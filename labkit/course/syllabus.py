@@ -25,7 +25,7 @@ KINDS = (said("core"), said("stretch"), said("bug hunt"))  # of exercises
 HUNT = {"points": 1, "minutes": 5, "core": False, "hunt": True}  # no later lab needs it
 ANY_LAB = (
     *("transformers", "torch.ops"),
-    "matplotlib",  # needs a folder to write to, which grading has not
+    "matplotlib",  # needs a folder to write to, and grading has none
 )
 
 
@@ -60,7 +60,7 @@ class Exercise:
 
     @property
     def slug(self) -> str:
-        """The id as nbgrader and HTML accept it: 1.2 -> 1-2."""
+        """The id in a form that nbgrader and HTML accept: 1.2 -> 1-2."""
         return self.id.replace(".", "-")
 
     @property

@@ -36,7 +36,8 @@ from labkit.sandbox.inside.wire import (
 )
 
 WALL_SECONDS, PER_CPU_SECOND = 30, 3  # a busy machine must not change a score
-IDLE_CPU_SECONDS = 0.01  # in wire.IDLE_SECONDS: a process that uses less only waits
+# seconds of CPU in wire.IDLE_SECONDS: a process that uses less only waits
+IDLE_CPU_SECONDS = 0.01
 START_SECONDS = 120
 MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one outcome, and of all in a request
 ENDED = "it ended the process, ran out of time or answered nonsense"
@@ -99,11 +100,12 @@ class WorkerLauncher:
         self.sandbox = sandbox
 
     def __enter__(self) -> WorkerLauncher:
-        is_inside = self.sandbox.bubblewrap  # of the sandbox, with which it goes
+        is_inside = self.sandbox.bubblewrap  # a part of the sandbox, deleted with it
         self.scratch = Path(SCRATCH if is_inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.errors = tempfile.TemporaryFile()  # of a process that starts; empty once it has
+        # standard error of a starting process; empty once it has started
+        self.errors = tempfile.TemporaryFile()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -242,7 +244,7 @@ class Worker:
             limits = {"banned": list(banned), "cpu_seconds": cpu_seconds}
             send(channel, json.dumps(limits).encode())
             self.layers = json.loads(receive(channel, 1000, START_SECONDS))
-        except BaseException:  # before any learner code: no fault of theirs
+        except BaseException:  # before any learner code, so not the learner's fault
             self.stop()
             raise
 
@@ -250,7 +252,7 @@ class Worker:
         """Load the requested modules and perform the calls, which are encoded."""
         self.deadline = time.monotonic() + self.wall_seconds
         self.received, answers, is_loaded = 0, Answers([]), False
-        self.used = -math.inf  # seconds of CPU, when that was asked last
+        self.used = -math.inf  # seconds of CPU at the last look
         try:
             self.channel.settimeout(self.wall_seconds)
             send(self.channel, marshal.dumps({**vars(request), "calls": list(calls)}))
@@ -277,8 +279,8 @@ class Worker:
         return decode_outcome(answer)
 
     def _is_idle(self) -> bool:
-        """Whether the process has computed next to nothing since this was asked last: it
-        sleeps, or waits for something that never comes."""
+        """Whether the process has computed next to nothing since the last call: it sleeps, or
+        waits for something that never comes."""
         before, self.used = self.used, self.launcher.cpu_used()
         return self.used - before < IDLE_CPU_SECONDS
 

@@ -1,5 +1,5 @@
-"""What must not reach a reader: a placeholder that nothing filled, a traceback; in prose a word
-twice, too, and bytes that are not text."""
+"""Find text that must not reach a reader: an unfilled placeholder, a traceback; in prose also a
+repeated word, and bytes that are not text."""
 
 import re
 
@@ -12,6 +12,7 @@ IN_PROSE = (
 
 
 def raw_in(text: str, is_prose: bool = True) -> list[str]:
-    """What of a text, code left out, was never meant for a reader, with what is around it."""
+    """Return the parts of a text, code left out, that were never meant for a reader, with their
+    surroundings."""
     pattern = "|".join((*ANYWHERE, *IN_PROSE) if is_prose else ANYWHERE)
     return [text[max(0, m.start() - 30) : m.end() + 30] for m in re.finditer(pattern, text)]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_equal = torch.equal  # from before any learner code can replace it
-Step = tuple[str, dict[str, Any]]  # of a call: a method, "" for the call itself, and its inputs
+_equal = torch.equal  # bound before learner code can replace it
+Step = tuple[str, dict[str, Any]]  # a method, "" for the call itself, and its inputs
 
 
 class New:
@@ -83,8 +83,8 @@ class Call:
             value, see kernels.profile.Profile.report
     first_program   the number of the first program, see kernels.profile.numbered_from
 
-    A Double among a step's inputs that has something to report makes the value of the step
-    {"returned": ..., and that}. torch's global generator starts every call with the same seed.
+    If a Double among a step's inputs has a report, the value of the step is {"returned": ...,
+    and the report}. torch's global generator starts every call with the same seed.
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -107,7 +107,7 @@ class Call:
         self.returns: tuple[str, ...] = ()  # names for the values of a pair
         self.probs: Tensor | None = None  # which counts of draws must fit
         self.mentions = ""  # words that the error's message must contain
-        self.key = ""  # set by the check that makes the call: "test_values[2]#1"
+        self.key = ""  # set by the check that makes the call, as in "test_values[2]#1"
         self.steps: list[Step] = [("", inputs)] if inputs else []
 
     def returning(self, *names: str) -> Call:
@@ -160,7 +160,7 @@ class Outcome:
 
     @property
     def over(self) -> bool:
-        """Whether a limit is used up, so that no other outcome can follow."""
+        """Whether a limit is used up, so that no further outcome can follow."""
         return self.failure is not None and self.failure.kind in ("TimeLimit", "OutputLimit")
 
 
@@ -201,7 +201,7 @@ def describe(error: BaseException, filename: str | None) -> Failure:
             line = frame.lineno
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)
-    except Exception:  # an exception whose own text fails
+    except Exception:  # str() of the exception fails
         text = ""
     if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
         line = error.lineno

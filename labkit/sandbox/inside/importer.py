@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import CodeType, ModuleType
 
 PACKAGE = "tinyllm"
-Source = str | CodeType | BaseException  # an exception: raised when it was compiled
+Source = str | CodeType | BaseException  # an exception raised by compiling it
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -1,7 +1,6 @@
 """All undocumented parts of torch that the course uses.
 
-We would rather have none. They are in one file, so that an update of torch is a look at one
-file."""
+They are in one file, so that an update of torch means checking one file."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ def test_chunks(lab):
 
 
 def test_drafts(lab):
-    """Few drafts are accepted in a new story, more in a repeated one, most from a second
-    model."""
+    """Tokens per pass: few in a new story, more in a repeated one, most with a second model's
+    drafts."""
     found = []
     for who in ("fox named Tom", "girl named Mia", "cat named Lily", "boy named Ben", "duck"):
         story = f"Once upon a time, there was a {who}. It was a sunny day."

@@ -163,8 +163,8 @@ def test_an_untouched_package_is_told_where_to_begin(package):
 
 
 def graded(workers, **changed):
-    """The rows on labs 01 to 06 answered with the reference, except for `changed`; None: not
-    handed in."""
+    """The rows on labs 01 to 06 with the reference's answers, except `changed`, {exercise id:
+    cell, None if not handed in}."""
     labs = [lab for lab in LABS if lab.number <= "06"]
     cell = {e.id: cells.plain(reference_block(lab, e)) for lab in labs for e in lab.exercises}
     answers = {lab: {e.id: (cell | changed)[e.id] for e in lab.exercises} for lab in labs}

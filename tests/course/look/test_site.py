@@ -1,5 +1,5 @@
-"""The web edition: what is folded and what is left out, its links, and that it loads nothing
-from a network; in a browser, where there is one, on a desk and on a phone."""
+"""The web edition: folded and omitted parts, links, and no loads from a network; in a browser,
+if there is one, at the sizes of a desktop and a phone."""
 
 import html
 import json
@@ -41,7 +41,7 @@ def as_if_run(lab):
     notebook = complete(lab)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            pieces = ("Once", " upon", " a time\n")  # as a kernel sends what is printed slowly
+            pieces = ("Once", " upon", " a time\n")  # as a kernel sends slow output
             cell.outputs = [new_output("stream", text=piece) for piece in pieces]
     picture = f'<img src="data:image/png;base64,{DOT}" alt="A dot." width="1">'
     notebook.cells[2].outputs = [new_output("display_data", {"text/html": picture})]
@@ -50,7 +50,7 @@ def as_if_run(lab):
 
 @pytest.fixture(scope="module")
 def wrong():
-    """{lab: its wrong answers}; one lab's are enough."""
+    """{lab: its wrong answers}, of one lab only."""
     return {NORM: gallery(NORM)}
 
 
@@ -63,7 +63,8 @@ def site(request, tmp_path_factory, wrong):
     """The site with its answers, in two languages."""
     folder = tmp_path_factory.mktemp("site") / "html"
     wrong_of = lambda lab: wrong.get(lab, [])  # noqa: E731
-    with pytest.MonkeyPatch.context() as patch:  # as in the workflow that publishes it
+    # set as in the workflow that publishes the site
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "Owner/course")
         write_site(folder, request.param, True, as_if_run, wrong_of, others=["zh"])
     return folder
@@ -81,7 +82,7 @@ def bare(tmp_path_factory, wrong):
 
 
 class Reader(HTMLParser):
-    """A page's addresses: ids in it, links out of it, what it loads; pictures without words."""
+    """Collects a page's ids, links, loaded addresses, and pictures without alternative text."""
 
     def __init__(self, text):
         super().__init__()
@@ -105,7 +106,7 @@ def pages(folder):
 
 
 def text_of(path):
-    """What a file says, with nothing but letters and marks between its words."""
+    """The text of a file, without tags and extra spaces."""
     text = path.read_bytes().decode("utf-8", "replace")
     return squeezed(html.unescape(re.sub(r"<[^>]+>", "", text)))
 
@@ -119,8 +120,8 @@ def sentences(text):
 
 
 def secrets_of(lab):
-    """Lines and sentences of its solutions, last rungs and model answers that stand nowhere in
-    the notebook."""
+    """Lines and sentences of the solutions, last hints and model answers that are not in the
+    notebook."""
     notebook = filled(lab, read_notebook(notebook_path(lab)))
     given = squeezed("\n".join(cell.source for cell in notebook.cells))
     found = [model_answer(lab, question) for question in lab.questions]
@@ -156,7 +157,7 @@ def test_without_answers_no_file_holds_one(site, bare):
             assert not [secret for secret in secrets if secret in text], path
     assert not [path for path in files if path.suffix in (".ipynb", ".md", ".pickle")]
     assert not (bare / "_sources").exists()
-    # a word of the model answers and of nothing else
+    # a word that occurs only in the model answers
     full, index = ((f / "sections.js").read_text("utf-8") for f in (site, bare))
     assert "blind" in full and "blind" not in index
     assert "Hint 2 of 3" in (bare / "01_rmsnorm.html").read_text("utf-8")
@@ -166,7 +167,7 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(site, bar
     for folder in (site, bare):
         found = pages(folder)
         for look in folder.rglob("look/index.html"):
-            found[look].ids += VIEWS  # which the script reads
+            found[look].ids += VIEWS  # the page's script reads it
         for path, page in found.items():
             assert not page.silent, path
             assert len(page.ids) == len(set(page.ids)), path
@@ -371,7 +372,7 @@ def resize(browser, size):
 
 @pytest.fixture
 def open_page(browser, site):
-    """Opens a page of the site; what the browser logged before is forgotten."""
+    """Opens a page of the site; earlier entries in the browser's log are dropped."""
 
     def opened(name):
         resize(browser, "desk")
@@ -388,7 +389,7 @@ def complaints(browser):
 
 
 def outside(browser):
-    """The addresses that were asked for and are no file of ours."""
+    """The requested addresses that are not files of the site."""
     messages = [
         json.loads(line["message"])["message"] for line in browser.get_log("performance")
     ]
@@ -398,7 +399,7 @@ def outside(browser):
 
 
 IN_FULL = ("index", "search", "00_tour")  # the others share their colors and their frame
-SHADES = ("index", "00_tour", "01_rmsnorm")  # whose contrasts are measured
+SHADES = ("index", "00_tour", "01_rmsnorm")  # their contrasts are measured
 STANDARD = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa"]}
 
 
@@ -435,7 +436,7 @@ def test_folds_open_by_key_by_choice_and_on_paper(open_page):
     assert browser.execute_script(shut) == before - 1
     browser.find_element(By.CSS_SELECTOR, "input[name='1.why'][value=a]").send_keys(" ")
     assert browser.execute_script(shut) == before - 2
-    # on paper there is help only if a reader asks for it
+    # hints are printed only if a reader asks for them
     hidden = browser.execute_script(help_shut)
     for asks, left in ((False, hidden), (True, 0)):
         browser.execute_script(

@@ -81,7 +81,7 @@ def test_the_window_model_sees_its_window_and_no_padding(experts):
 
 
 def test_an_unfinished_decoder_is_replaced_and_named():
-    with torch.no_grad():  # as in a cell that only measures
+    with torch.no_grad():  # as in a cell that only measures a model
         found, whose = lesson.decoder()
     assert found is not None
     assert whose == "The course's own code stands in for all of yours, labs 01 to 06."

@@ -18,7 +18,7 @@ from labkit.learner.lessons import living
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Short texts, and no cache from test to test"""
+    """Use short texts, and clear caches between tests"""
     for name, few in (("DOCUMENTS", 2), ("TOKENS", 6)):
         monkeypatch.setattr(living, name, few)
     for cached in (living.as_it_ships, living._documents):
@@ -30,7 +30,7 @@ def short(monkeypatch):
 
 @pytest.fixture
 def norm_written(imported_package):
-    """The learner's norm, which is finished"""
+    """A package in which the learner's norm is finished"""
     (imported_package / "rmsnorm.py").write_text(
         (ROOT / "solutions" / "rmsnorm.py").read_text()
     )

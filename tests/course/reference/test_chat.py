@@ -1,4 +1,4 @@
-"""The stream, and the commands chat and generate with pipes and bad input."""
+"""The token stream, and the commands chat and generate with pipes and bad input."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Our whole model against `transformers`: logits, losses, gradients, words."""
+"""Our whole model compared with `transformers`: logits, losses, gradients, generated tokens."""
 
 import oracle
 import pytest
@@ -60,7 +60,8 @@ def test_losses_and_gradients(pair, padded):
     model, there = pair
     ids, mask = oracle.left_padded((7, 3, 9)) if padded else (oracle.tokens(3, 9), None)
     labels, extra = ids, {}
-    if padded:  # no loss at padding, nor at a row's first token, which only padding precedes
+    # no loss at padding, nor at a row's first token, which has only padding before it
+    if padded:
         labels = ids.masked_fill(mask.cumsum(-1) <= 1, -100)
         extra = {"position_ids": oracle.positions(mask)}
     if model.config.num_experts:

@@ -1,4 +1,4 @@
-"""Lab 11 against others: PEFT's own loader, plain objectives by autograd, a loop by hand."""
+"""Lab 11 compared with PEFT's loader, plain objectives under autograd, and a loop by hand."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Reasons: they are found within a limit, also of two mistakes at once."""
+"""Reasons: they are found within a limit of time, also for two mistakes at once."""
 
 from functools import partial
 from itertools import combinations
@@ -23,7 +23,7 @@ from tests.course.soundness.test_soundness import (
     oracle_of,
 )
 
-FAST = 0.02  # seconds of the right answer, of what is performed of one exercise
+FAST = 0.02  # seconds that an exercise's right answer may take to be tried for every mistake
 LAB = LABS[0]
 VALUES = Call("layer_norm", x=[1.0], weight=None, bias=None)
 

@@ -1,4 +1,5 @@
-"""The learners' edition: its files, the secrets that it never has, a first hour."""
+"""The learners' edition: its files, the secrets that it must not contain, a learner's first
+hour."""
 
 import json
 import re
@@ -57,7 +58,7 @@ def git(folder, *words):
     return done.stdout.splitlines()
 
 
-# What goes along
+# The files of the edition
 
 
 def secret_lines():
@@ -93,7 +94,8 @@ def test_no_file_holds_an_answer(built):
         if name in SEALED:
             assert not [line for line in lines if line.encode() in data], name
         quoted = pairs.intersection(pairwise(text_lines(data)))
-        assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)  # bug hunts may
+        # only bug hunts may quote a line
+        assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)
 
 
 def test_only_what_is_the_learners_goes_along(folder):
@@ -157,7 +159,7 @@ def test_its_readme_and_project_mention_nothing_else(folder):
     ]  # fmt: skip
 
 
-# What is sealed
+# The sealed files
 
 
 def test_the_reference_and_model_answers_are_sealed_and_without_rubrics(folder):
@@ -227,8 +229,8 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def hour(laid_out, tmp_path_factory):
-    """{what a learner did: what came out} who began with the tour and 1.1, got 1.2 wrong, and
-    then opened lab 03."""
+    """{action: result} of a learner who began with the tour and 1.1, got 1.2 wrong, and then
+    opened lab 03."""
     folder = tmp_path_factory.mktemp("hour") / "course"  # other tests copy laid_out as it is
     shutil.copytree(laid_out, folder)
     tour, gqa = (
@@ -275,7 +277,8 @@ def test_the_commands_are_the_learners_own(hour):
 def test_what_is_not_written_is_stood_in_for_and_told(hour):
     assert "summed instead of averaged" in hour["check 1.2"]
     assert "rmsnorm: yours; rope: stands in" in hour["assemble"]
-    assert "exercise 1.2" in hour["assemble"]  # its own part is wrong, others are only missing
+    # the lab's own part is wrong, others are only missing
+    assert "exercise 1.2" in hour["assemble"]
     assert "away from the reference's" in hour["chat --seed 1"]
     assert "Anna" in hour["chat --seed 1"]
     assert "From earlier labs: rmsnorm: yours; rope: stands in." in hour["start"]

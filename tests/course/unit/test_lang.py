@@ -1,5 +1,5 @@
-"""Other languages: nothing is missing, stale or changed in what is not prose, and the work of
-any edition is worth the same."""
+"""Other languages: no message is missing or stale, code in messages is unchanged, and the same
+work earns the same points in any edition."""
 
 import ast
 import json
@@ -238,7 +238,8 @@ def test_the_same_work_is_worth_the_same_in_either_edition(judges):
         cell = next(cell for cell in empty.cells if cell.id == lab.questions[0].answer_cell)
         cell.id, cell.metadata, cell.source = "lost", nbformat.from_dict({}), "MINE"
         found, _ = written_by_place(serialised(empty), judges[lab.name].released, lab)
-        assert [answer["source"] for answer in found] == ["MINE"]  # below its question
+        # the answer is below its question
+        assert [answer["source"] for answer in found] == ["MINE"]
     assert scores["en"] == scores["zh"]
 
 

@@ -17,7 +17,7 @@ from labkit.sandbox.inside.doubles import Double
 class WindowConfig:
     vocab_size: int
     hidden_size: int
-    window: int = 4  # tokens that are seen, the newest included
+    window: int = 4  # tokens that the model sees, the newest included
     num_hidden_layers: int = 1
     num_experts: int = 0
     num_experts_per_tok: int = 2
@@ -25,7 +25,7 @@ class WindowConfig:
 
 
 class WindowModel(nn.Module):
-    """Foresees the next token from the last few: embed them, mix, one or two hidden layers.
+    """Predicts the next token from the last few: embed them, mix, one or two hidden layers.
 
     With experts every hidden layer is a mixture of `num_experts` linear layers, weighed by a
     router. Tokens where attention_mask is 0 are seen as zeros.
@@ -90,7 +90,8 @@ class Watched(WindowModel, Double):
 
     def forget(self) -> None:
         self.calls = 0
-        self.learnt: dict[int, tuple[int, int]] = {}  # call: its texts, calls made by then
+        # {call: (its texts, number of calls made by then)}
+        self.learnt: dict[int, tuple[int, int]] = {}
 
     def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = super().forward(input_ids, *args, **kwargs)
@@ -99,7 +100,7 @@ class Watched(WindowModel, Double):
         number = self.calls
 
         def note(gradient: Tensor) -> None:
-            if gradient.any():  # a part may also be left out by a factor of 0
+            if gradient.any():  # a factor of 0 also leaves a part out
                 self.learnt.setdefault(number, (len(input_ids), self.calls))
 
         if logits.requires_grad:

@@ -1,4 +1,4 @@
-# What transformers has for lab 02, in the course's signatures.
+# The code of transformers for lab 02, in the course's signatures.
 
 # %% exercise 2.1: Qwen3RotaryEmbedding
 from transformers import Qwen3Config
