@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 TAKERS = takes_grades().values()
-NAMES = 8  # of people who are not on a roster
+NAMES = 8  # people who are not on a roster
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 CourseFolder = Annotated[

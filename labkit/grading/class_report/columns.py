@@ -49,7 +49,8 @@ class Column:
 
 
 def points(title: str, attribute: str) -> Column:
-    """Return a number of `Standing`, in the course table summed over the labs."""
+    """Return the column of a number of `Standing`, which the course table sums over the
+    labs."""
     return Column(title, lambda row: row.points(attribute) if row.is_graded else None)
 
 
@@ -102,7 +103,7 @@ def course_columns(labs: Sequence[LabResults]) -> list[Column]:
 
 
 def exercise_column(exercise: Exercise) -> Column:
-    """Return the points of an exercise; on the page their color shows its state."""
+    """Return the column of an exercise's points; on the page their color shows its state."""
 
     def value(entry: Entry) -> Value:
         grade = entry.standing.exercises[exercise.id]
@@ -122,7 +123,7 @@ def exercise_column(exercise: Exercise) -> Column:
 
 
 def lab_column(lab: Lab) -> Column:
-    """Return the total of a lab."""
+    """Return the column of a lab's total."""
 
     def value(row: CourseEntry) -> Value:
         entry = row.labs.get(lab.name)
@@ -167,7 +168,8 @@ def page_table(
 
 
 def write_csv(path: Path, columns: Sequence[Column], rows: Sequence[Row]) -> Path:
-    """One line a row, in UTF-8 with a mark so that Excel reads names."""
+    """Write one line per row, in UTF-8 with a byte order mark, which Excel needs to read
+    names."""
     lines = [[column.title for column in columns]]
     for row in rows:
         values = [column.value(row) for column in columns]

@@ -80,7 +80,7 @@ class CollectFolders:
             self.keep(replace(attempt, sha=sha, when=when, content=path))
         state = issues.NEWER if path.is_file() else issues.NEW
         stamp = path.with_name(timestamp.STAMP)
-        if attempt.when:  # first: should this be the last thing done, the notebook comes again
+        if attempt.when:  # first: if the run is killed here, the notebook is collected again
             write_whole(stamp, timestamp.timestamp_text(attempt.when))
         else:
             stamp.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Written answers as tables for people who read them question by question, and their points
 back into the gradebook.
 
-A row is an answer beside its rubric. The same answers of different people stand together. The
+A row is an answer beside its rubric. Equal answers of different people are in adjacent rows.
+The
 last column, `state`, tells whether the answer has changed since, and whether somebody has given
 points elsewhere; a table with such a row changes nothing.
 """
@@ -71,7 +72,7 @@ def refuse_to_overwrite(course: Course, path: Path) -> None:
 
 
 def rows_of(course: Course, results: LabResults, question: Question) -> list[Row]:
-    """Return the answers to a question that are not blank, the same ones one below another."""
+    """Return the answers to a question that are not blank, equal ones in adjacent rows."""
     rubric, found = written_answer(results.lab, question)["rubric"], []
     for entry in results.handed:
         grade = entry.standing.questions[question.id]
@@ -136,7 +137,7 @@ def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoin
             points = plain_number(row["points"])
             before = row["state"].partition("-")[2]
             if before == hash_letters(points, row["comment"]):
-                continue  # as it was written
+                continue  # the answer in the table is unchanged
             same = typed.setdefault((row["question"], row["learner"]), row)
             if (same["points"], same["comment"]) != (row["points"], row["comment"]):
                 faults.append(f"{where}: two tables say different things")

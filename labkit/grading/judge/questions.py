@@ -3,7 +3,7 @@
 The numbers depend on the run's secret, so that all learners of a run get the same ones: the
 reference and the mistakes perform each call once. One learner could read them, though, and
 hand a table of answers to the next. So a check comes twice, the second time with numbers that
-depend on the text of all answers, too, and that no one has seen: its twin.
+depend on the text of all answers, too, which no one has seen: its twin.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def as_in_grading() -> Iterator[None]:
 
     def refuse_thread(thread: threading.Thread) -> None:
         if isinstance(thread, threading.Timer):
-            return  # it would only run a function at exit, as matplotlib's does
+            return  # it would only run a function later, as matplotlib's does
         if threading.get_ident() == this_thread:
             raise NotInGrading("exercise code cannot start threads in grading")
         start(thread)
