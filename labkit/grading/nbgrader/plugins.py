@@ -31,8 +31,8 @@ class CoursePenalty(LateSubmissionPlugin):
 
 
 class ReleaseFeedback(ExchangeReleaseFeedback):
-    """nbgrader's own for learners who handed in through its exchange; nbgrader's would stop at
-    the first who did not."""
+    """Releases feedback to learners who handed in through nbgrader's exchange; nbgrader's own
+    class would stop at the first who did not."""
 
     def copy_files(self) -> None:
         left_out, given = [], []

@@ -79,7 +79,7 @@ def running_workers() -> WorkerLauncher:
     workers.__enter__()
     workers.prepare()
     at_end_of_pool_process(workers.__exit__)
-    atexit.register(workers.__exit__)  # of any other process
+    atexit.register(workers.__exit__)  # in any other process
     return workers
 
 
@@ -89,13 +89,13 @@ def begin(sandbox: Sandbox) -> None:
     given_sandbox = sandbox
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the process that submits
     threading.Thread(target=end_with_parent, daemon=True).start()
-    warnings.simplefilter("ignore")  # torch warns of what a listed mistake does
+    warnings.simplefilter("ignore")  # some listed mistakes make torch warn
     gc.freeze()  # loaded modules never become garbage: do not scan them
     running_workers()
 
 
 def warm_up() -> None:
-    """Nothing; but the process that runs it has started, with all it needs."""
+    """Do nothing: once this has run, the process has started with all its imports."""
 
 
 def end_with_parent() -> None:

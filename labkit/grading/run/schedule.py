@@ -2,8 +2,8 @@
 
 A verdict is stored as soon as it exists and never made again, so a run that was stopped or
 killed goes on where it was. A submission whose judging process died or hung is judged once
-more, alone, when all others are done; so is one that the wall clock stopped, since the machine
-was perhaps busy. One that fails twice needs a person.
+more, alone, after all others; so is one that the wall clock stopped, as the machine may have
+been busy. One that fails twice needs a person.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from labkit.sandbox.bubblewrap import GradingError
 
 BATCH = 32  # results that the gradebook gets in one transaction
 POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
-Class = dict[str, GradedSubmission]  # by learner, sorted
+Class = dict[str, GradedSubmission]  # sorted by learner
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,11 @@ def grade_lab(
     pool            judges a submission, in some process
     progress        called with the numbers of submissions done and of all
     fresh           grade again what has a result
-    as_published    leave what was given out for the same notebook, whatever judged it
+    as_published    keep a published grade of the same notebook, whichever version judged it
     only            some learners; by default all
-    Returns {learner: verdict}. Where the judge fails at a submission, although the reference is
-    right, the learner gets a remark and no grade. Raises GradingError if nothing can be graded.
+    Returns {learner: verdict}. If the judge fails for a submission although the reference
+    passes, the learner gets a remark and no grade. Raises GradingError if nothing can be
+    graded.
     """
     released, points = course.released(lab), course.rules.lab(lab)
     options = {"unsandboxed": pool.unsandboxed, "cpu_seconds": pool.cpu_seconds}
@@ -209,7 +210,7 @@ def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outco
             return
         done, _ = wait(running, timeout=pool.patience, return_when=FIRST_COMPLETED)
         is_broken = not done
-        for future in [future for future in running if future in done]:  # in their order
+        for future in [future for future in running if future in done]:  # in order
             task, outcome = running.pop(future), outcome_of(future)
             is_broken |= isinstance(outcome, POOL_BROKE)
             yield task, outcome

@@ -17,9 +17,9 @@ from labkit.grading.class_report.class_results import LabResults, causes
 from labkit.grading.class_report.remarks import change_line, remarks_on
 from labkit.grading.nbgrader.course import Course
 
-MISTAKES = 4  # the commonest that are printed
+MISTAKES = 4  # mistakes that are printed
 LOOKS = 3  # learners who need a look that are printed
-REMARKS = 2  # on the course as a whole
+REMARKS = 2  # remarks on the course as a whole
 
 
 def print_screen(
