@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-STORIES = 200  # to measure a model on
+STORIES = 200  # stories to measure a model on
 
 
 @app.command()

@@ -24,9 +24,10 @@ from training.recipe import TrainError
 from training.run_folder import Run
 
 VALIDATION = 50  # documents
-ROOM = 256  # tokens for a request and a story
-OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
-ROWS = 100_000  # of one seed; more steps continue with the rows of the next seed
+ROOM = 256  # tokens of a request and its story
+# fields that a config.json may have
+OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}
+ROWS = 100_000  # rows of one seed; more steps continue with the rows of the next seed
 
 
 class Trainer:

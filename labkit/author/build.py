@@ -1,4 +1,4 @@
-"""Derives files from their one source.
+"""Derive files from their only source.
 
     solutions/X.py                 -> tinyllm/X.py                  the skeleton
     solutions/X.py + syllabus      -> notebooks/NN_X.ipynb          stubs, badges, check cells

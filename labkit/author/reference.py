@@ -1,4 +1,5 @@
-"""The reference as it is written: modules and exercise blocks of solutions/, marks included."""
+"""The source of the reference: modules and exercise blocks of solutions/, solution marks
+included."""
 
 from __future__ import annotations
 

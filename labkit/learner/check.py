@@ -70,7 +70,8 @@ def _judge(
 
 
 def needs_rows(lab: Lab) -> list[tuple[str, str]]:
-    """Rows on the package that this machine lacks, and where the lab's checks do run."""
+    """Return rows on the package that this machine lacks, and the systems on which the lab's
+    checks run."""
     look = tr("this lab needs the package {package}, which is not installed", package=lab.needs)
     do = tr(
         "on Linux: pip install '.[{lab}]'; elsewhere read and predict, the other labs do "
@@ -81,7 +82,7 @@ def needs_rows(lab: Lab) -> list[tuple[str, str]]:
 
 
 def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:
-    """Rows on the line at which the learner's code ran out of time.
+    """Return rows on the line at which the learner's code ran out of time.
 
     exercise    the one that is checked
     """
@@ -148,7 +149,8 @@ def _run_visible_checks(
         return localize(ask(lab.module, call), source, exercise.id)
 
     with imported(workspace.judged_package(lab), folder), banned.out_of_reach(lab.not_allowed):
-        if failure := ask(lab.module, Call("__name__")).failure:  # it only loads the module
+        # this call only loads the module
+        if failure := ask(lab.module, Call("__name__")).failure:
             return failure
         try:
             checks = visible_checks(lab, exercise)
@@ -205,7 +207,7 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
-    """A row on the first exercise that this one uses and that fails its own check."""
+    """Return a row on the first exercise that this one uses and that fails its own check."""
     for used in workspace.used_by(lab, exercise):
         quiet = HomeSandbox(workspace.folder(), quiet=True)
         if _judge(lab, used, "", quiet)[0].status is Status.NOT_YET:

@@ -41,7 +41,7 @@ PACKAGES = {
 ENDLESS = said("look for a loop that never ends")
 LONG_CALL = 30  # seconds of CPU time for one call of the learner's code in a cell of the course
 MOST_LINES, MOST_PRINTED = 20, 4000  # of output that are shown: lines, characters
-TICK = 0.25  # seconds of CPU between two looks at the time
+TICK = 0.25  # seconds of CPU between two checks of the time
 
 FRESH = torch.float32, True, None  # torch's settings in a fresh process
 
@@ -67,7 +67,7 @@ class HomeSandbox:
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else KeptOutput()
         self.settings = FRESH
-        self.place: tuple[str, int, int | None] | None = None  # at which the time was up
+        self.place: tuple[str, int, int | None] | None = None  # where the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -89,7 +89,7 @@ class HomeSandbox:
         return self.output.beginning if isinstance(self.output, KeptOutput) else ""
 
     def limited(self, ask: Ask) -> Ask:
-        """Return `ask` under these limits."""
+        """Return `ask`, run under these limits."""
 
         def ask_within(module: str, call: Call) -> Outcome:
             with self.entered():
@@ -118,7 +118,7 @@ class LongCalls:
     """Stops a single call of the learner's code that does not end, in a cell of the course."""
 
     def __init__(self) -> None:
-        self.call: FrameType | None = None  # the outermost one that runs
+        self.call: FrameType | None = None  # the outermost call that runs
         self.since, self.is_announced = 0.0, False
 
     def look(self, frames: list[FrameType]) -> None:
@@ -206,7 +206,7 @@ def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
 
 @contextmanager
 def known_packages_alone() -> Iterator[None]:
-    """While open, the learner's modules import only packages that grading has."""
+    """While open, the learner's modules can import only packages that grading has."""
     load = builtins.__import__
 
     def load_known(name: str, scope: Any = None, *rest: Any, **named: Any) -> Any:

@@ -29,7 +29,7 @@ from labkit.learner.figures.drawing import (
     show_svg,
 )
 
-# {module of a lab: (color, name of its part, description of the part)}
+# {a lab's module: (color, name of its part, description of the part)}
 DRAWN = {
     "rmsnorm": (SKY, said("norms"), said("the norms and the residual additions")),
     "rope": (ORANGE, said("positions"), said("the rotation of queries and keys")),
