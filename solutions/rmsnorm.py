@@ -17,7 +17,8 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     """Give every vector mean 0 and variance 1, then scale and shift it.
 
     Mean and variance are taken over the last axis; the variance divides by E, not E - 1. A
-    constant vector, whose variance is 0, gives the bias: eps is added to every variance.
+    constant vector, whose variance is 0, gives the bias: eps is added to every variance. The
+    mean may be far larger than the spread; then mean(x^2) - mean^2 loses its digits.
 
     Shapes: x (..., E), weight (E,), bias (E,) -> (..., E)
     dtype:  statistics in float32, the result in the dtype of x; weight and bias may be in

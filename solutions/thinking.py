@@ -413,3 +413,17 @@ def questions_needed(difference: float, disagreement: float, z: float = 1.96) ->
     variance = disagreement - difference**2
     return max(1, math.ceil(variance * (z / difference) ** 2))
     ### END SOLUTION
+
+
+# %% exercise 13.7: web_confidence
+def web_confidence(log_probs: Tensor, mask: Tensor) -> Tensor:
+    """How sure a model was of each of its texts: the mean log-probability of a token.
+
+    Shapes: log_probs (B, T), the texts padded on the right; mask (B, T), 1 for a token and 0
+            for padding, whose log_probs mean nothing -> (B,)
+    """
+    ### BEGIN SOLUTION
+    return (log_probs * mask).sum(dim=1) / mask.sum(dim=1)
+    ### INSTEAD
+    # return (log_probs * mask).mean(dim=1)
+    ### END SOLUTION

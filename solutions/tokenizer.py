@@ -228,3 +228,25 @@ def render_chat(
         text += "" if enable_thinking else "<think>\n\n</think>\n\n"
     return text
     ### END SOLUTION
+
+
+# %% exercise 9.4: web_stream
+def web_stream(tokens: Sequence[str]) -> list[str]:
+    """Show an answer while it is written: per token, the text that it adds.
+
+    tokens are written as in a vocabulary, a character per byte. The pieces, joined, are the
+    text of all tokens, and what has been shown is never taken back.
+    """
+    ### BEGIN SOLUTION
+    pieces, waiting = [], b""
+    for token in tokens:
+        waiting += bytes(BYTE_OF[character] for character in token)
+        pieces.append(waiting.decode("utf-8", errors="ignore"))
+        waiting = waiting[len(pieces[-1].encode()) :]
+    ### INSTEAD
+    # pieces = []
+    # for token in tokens:
+    #     data = bytes(BYTE_OF[character] for character in token)
+    #     pieces.append(data.decode("utf-8", errors="replace"))
+    ### END SOLUTION
+    return pieces

@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from storyworld import FEWEST, words
-from storyworld.events import SENTENCES
+from storyworld import FEWEST, grammar, words
+from storyworld.events import RULES, SENTENCES
 from storyworld.grammar import ALL_ADJECTIVES, SLOT, Args, Scene, at, capital, key, noun
 from storyworld.questions import answer
 from storyworld.words import GENDER, NUMBERS, PLURALS
@@ -39,6 +39,7 @@ class Reading:
     parsed: list[tuple[str, Args]] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)  # no meaning, or "she" fits two or nobody
 
     @property
     def understood(self) -> int:
@@ -84,6 +85,7 @@ def read_story(text: str) -> Reading:
         reading.sentences.append(sentence)
         if meaning is None:
             reading.not_understood.append(sentence)
+            reading.unclear.append(sentence)
             reading.scene.mention({})
             continue
         prefix, events = meaning
@@ -91,7 +93,9 @@ def read_story(text: str) -> Reading:
             if raw.get("a") == "same":
                 raw["a"] = reading.parsed[-1][1].get("a", "they")
             args, problems = resolve(raw, reading.scene)
-            if not problems:
+            if problems:
+                reading.unclear.append(sentence)
+            else:
                 problems = reading.world.apply(kind, args, prefix)
             prefix = ""
             reading.contradictions += [(sentence, why) for why in problems]
@@ -238,3 +242,13 @@ def agrees(args: Args) -> bool:
     if "n" not in args:
         return "f" not in args or args["f"] in SINGULAR
     return (args["n"] == "one") == (args["f"] in PLURALS)
+
+
+def tables() -> dict[str, object]:
+    """What a reader in another language (labkit/look/static/reader.js) needs."""
+    names = ("gender", "prefixes", "plurals", "numbers", "places", "colours")
+    found = {name: getattr(words, name.upper()) for name in names}
+    found |= {"phrase": PHRASE.pattern.replace("(?P<", "(?<"), "start": START.pattern}
+    found |= {"meanings": MEANINGS, "questions": QUESTION_MEANINGS, "rules": RULES}
+    pronouns, spots = grammar.PRONOUNS, words.PLACE_OF_SPOT
+    return found | {"adjectives": ALL_ADJECTIVES, "pronouns": pronouns, "spots": spots}

@@ -300,3 +300,13 @@ def questions_needed(difference: float, disagreement: float, z: float = 1.96) ->
         raise ValueError(f"a difference of {difference} with {disagreement} disagreement")
     # YOUR CODE HERE (about 2 lines)
     raise NotImplementedError("Exercise 13.6: paired_test, questions_needed")
+
+
+# %% exercise 13.7: web_confidence
+def web_confidence(log_probs: Tensor, mask: Tensor) -> Tensor:
+    """How sure a model was of each of its texts: the mean log-probability of a token.
+
+    Shapes: log_probs (B, T), the texts padded on the right; mask (B, T), 1 for a token and 0
+            for padding, whose log_probs mean nothing -> (B,)
+    """
+    return (log_probs * mask).mean(dim=1)

@@ -161,3 +161,17 @@ def render_chat(
     """
     # YOUR CODE HERE (about 18 lines)
     raise NotImplementedError("Exercise 9.3: render_chat")
+
+
+# %% exercise 9.4: web_stream
+def web_stream(tokens: Sequence[str]) -> list[str]:
+    """Show an answer while it is written: per token, the text that it adds.
+
+    tokens are written as in a vocabulary, a character per byte. The pieces, joined, are the
+    text of all tokens, and what has been shown is never taken back.
+    """
+    pieces = []
+    for token in tokens:
+        data = bytes(BYTE_OF[character] for character in token)
+        pieces.append(data.decode("utf-8", errors="replace"))
+    return pieces

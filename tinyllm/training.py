@@ -82,9 +82,10 @@ def train_step(
 
     The second term only where the model has experts (router_logits is an empty list without):
     the mean of its layers' losses, padding left out; model.config holds router_aux_loss_coef
-    and num_experts_per_tok. The gradients are those of this batch alone, whatever the weights
-    held before. Where the norm of all of them together is above max_grad_norm they are scaled
-    down to it. Every group of the optimizer steps with lr.
+    and num_experts_per_tok. Labels alone say which tokens the loss counts; no input is changed.
+    The gradients are those of this batch alone, whatever the weights held before. Where the
+    norm of all of them together is above max_grad_norm they are scaled down to it. Every group
+    of the optimizer steps with lr.
 
     Shapes: input_ids, labels and attention_mask (B, T)
             -> {"loss", "balance_loss", "grad_norm"}, plain numbers: loss without the balance
@@ -335,3 +336,13 @@ def step_with_masters(
     """
     # YOUR CODE HERE (about 11 lines)
     raise NotImplementedError("Exercise 8.9: step_with_masters")
+
+
+# %% exercise 8.10: web_clip
+def web_clip(gradients: Sequence[Tensor], max_grad_norm: float) -> list[Tensor]:
+    """Shorten the gradient of a model, which has a tensor per weight, to max_grad_norm.
+
+    Shapes: the gradients keep theirs; those of a model whose norm is smaller are as they were
+    """
+    norms = [gradient.norm() for gradient in gradients]
+    return [g * min(1.0, max_grad_norm / norm) for g, norm in zip(gradients, norms)]

@@ -12,7 +12,7 @@ from storyworld.reader import split_sentences
 from storyworld.scores import reply
 
 ASKED = "Tell me a story about {about}."
-FORMS = {  # {form of a request: the heading of the card's column}
+FORMS = {  # {heading of the card's column: the words in the request}
     "alone": "{word}",
     "with an article": "{a_word}",
     "with a name": "Mia and {a_word}",

@@ -47,7 +47,7 @@ EXPERTS = {
     "norm_topk_prob": True, "decoder_sparse_step": 2, "mlp_only_layers": [3],
 }  # fmt: skip
 DENSE = {**SIZES, "num_hidden_layers": 3, "tie_word_embeddings": True}
-UNMASKED = "dense, without an attention_mask"
+UNMASKED = said("dense, without an attention_mask")
 CONFIGS = {
     "dense": DENSE,
     UNMASKED: DENSE,
@@ -117,11 +117,11 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
         answer, ok = ask(HOME, call), [("ok", " | ".join(agreed))][: len(agreed)]
         if wrong := wrong_logits(answer, right):
             look, why, exercise = fault_in(answer, right, wrong, ask, sources)
-            rows = [*ok, ("look", name + tr(": ") + look), *[("why", why)][: len(why)]]
+            rows = [*ok, ("look", tr(name) + tr(": ") + look), *[("why", why)][: len(why)]]
             return AssemblyResult(rows, False, exercise)
         layers = CONFIGS[name]["num_hidden_layers"]
-        whole = "{name}: all {layers} layers, without and with a cache"
-        agreed.append(tr(whole, name=name, layers=layers))
+        whole = said("{name}: all {layers} layers, without and with a cache")
+        agreed.append(tr(whole, name=tr(name), layers=layers))
     ok = [("ok", " | ".join(agreed)), ("ok", tr("logits agree with the reference's"))]
     return AssemblyResult(ok, True)
 
@@ -137,7 +137,7 @@ def fault_in(
     record, found = wrong_weight(answer, right) or first_wrong(answer, right, sources) or wrong
     exercise, look, path = find_exercise(record["symbol"])[1], found.look, record["path"]
     if f": Exercise {exercise.id}: " in look:
-        unwritten = "exercise {id}, {title}, is not written yet"
+        unwritten = said("exercise {id}, {title}, is not written yet")
         look = tr(unwritten, id=exercise.id, title=exercise.title)
     if is_function(record):  # "model.layers.0.mlp" calls "model.layers.0.silu"
         layer = re.match(r"model\.layers\.\d+|", path)[0]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from labkit.checks import messages
+from labkit.course.lang import tr
 from labkit.sandbox.inside.call import Call, Outcome, Step, tensors_in
 
 # Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
@@ -100,10 +101,10 @@ def assert_same(
     new = [name for name in student.changed if name not in reference.changed]
     if new:
         raise Difference("changed", "changed", right, new=new[0])
-    right.append(messages.right("input left unchanged"))
+    right.append(tr("input left unchanged"))
     for where, answer, expected in pairs:
         _same_values(where, answer, expected, right, tolerance)
-    right += [messages.right("values")] if pairs else []
+    right += [tr("values")] if pairs else []
     _same_named("state", student.state, reference.state, right)
     extra = [name for name in student.grads if name not in reference.grads]
     if extra:
@@ -185,8 +186,7 @@ def distance(first: Outcome, second: Outcome) -> float:
 
 
 def _same_names(answer: dict[str, list[int]], expected: dict[str, list[int]]) -> None:
-    missing = [name for name in expected if name not in answer]
-    extra = [name for name in answer if name not in expected]
+    missing, extra = messages.name_faults(expected, answer)
     if missing:
         raise Difference("names", "missing name", missing=missing[0], extra=extra)
     if extra:
@@ -236,12 +236,12 @@ def _same_form(pairs: list[Pair]) -> list[str]:
         if answer.shape != expected.shape:
             shapes = {"answer": tuple(answer.shape), "wanted": tuple(expected.shape)}
             raise Difference("shape", "shape", where=where, **shapes)
-    right = [messages.right("shape", shape=tuple(answer.shape)) for _, answer, _ in pairs[-1:]]
+    right = [tr("shape {shape}", shape=tuple(answer.shape)) for _, answer, _ in pairs[-1:]]
     for where, answer, expected in pairs:
         if answer.dtype != expected.dtype:
             dtypes = {"answer": short(answer.dtype), "wanted": short(expected.dtype)}
             raise Difference("dtype", "dtype", right, where=where, **dtypes)
-    right += [messages.right("dtype", dtype=short(answer.dtype)) for _, answer, _ in pairs[-1:]]
+    right += [tr("dtype {dtype}", dtype=short(answer.dtype)) for _, answer, _ in pairs[-1:]]
     for where, answer, expected in pairs:
         bad = ~answer.isfinite()
         if bad.any() and (bad := bad & expected.isfinite()).any():

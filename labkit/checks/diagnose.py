@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from time import thread_time
 
 import torch
 
 from labkit.checks.errors import advice_on
-from labkit.checks.facts import facts_about, without_effect
+from labkit.checks.facts import facts_about, inputs_of, without_effect
 from labkit.checks.mistakes import KINDS, Oracle, Version, reference_cell
+from labkit.checks.reasons.edits import edits_of
 from labkit.checks.reasons.parts import (
     MOST_NAMED,
     PLAIN,
@@ -18,14 +20,17 @@ from labkit.checks.reasons.parts import (
     right_and_wrong,
     seen_through,
 )
-from labkit.checks.reasons.search import FAULTS, Evidence, Search
-from labkit.checks.reasons.slips import fatal_slip, likely_slip
+from labkit.checks.reasons.search import EQUALS, FAULTS, Evidence, Search
+from labkit.checks.reasons.slips import fatal_slip, idle_part, likely_slip
 from labkit.checks.reasons.source import occurs_in
 from labkit.checks.runner import CheckResult, Result
+from labkit.course import cells
 from labkit.course.lang import tr
+from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
 
 LEAST_LOST = 0.1  # of the points, by an answer of which no mistake is named
+MOST_SECONDS = 0.3  # of CPU time, in which small edits of the right answer are tried
 A_PART = 0.25  # of the weight: an answer that gets as much right has the idea
 NAMELESS = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"}
 Finding = tuple[CheckResult | None, str, str]  # its case, None for the first; label and text
@@ -47,6 +52,7 @@ class Reason:
     case: CheckResult | None = None
     cell: str = ""
     part: str = ""
+    checks: Sequence[CheckResult] = ()  # all that it explains
 
     @property
     def text(self) -> str:
@@ -140,15 +146,24 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     if not reasons and not advice:
         reasons = _reasons_by_part(result, oracle, cell)
     advice = "" if reasons else advice
-    facts = facts_about(result, rest, oracle) if rest else ()
+    if rest and not advice and not without_effect(rest, oracle):
+        reasons = merge_reasons([*reasons, *_by_edit(search, result.exercise, rest)])
+        explained |= {id(check) for reason in reasons for check in reason.checks}
+        rest = [check for check in rest if id(check) not in explained]
     bounds = _bounds(search, reasons, rest)
+    if not reasons and not advice:
+        advice, name = idle_part(cell, reference_cell(oracle.lab, result.exercise))
+        error = next((c for c in result.failed if name in inputs_of(c.failure_call)), None)
+        advice = advice if error or not name else ""
+    facts = facts_about(result, rest, oracle) if rest else ()
     return Diagnosis(reasons, advice, facts, bounds, error, rest[0] if rest else None)
 
 
 def _reason(search: Search, equals: Sequence[Evidence]) -> Reason:
     checks = equals[0].checks
     versions = tuple(evidence.version for evidence in equals)
-    return Reason(versions, len(checks), len(search.failed), checks[0], search.cell)
+    counts = len(checks), len(search.failed)
+    return Reason(versions, *counts, checks[0], search.cell, checks=checks)
 
 
 def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
@@ -170,6 +185,31 @@ def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
             case = cases[reason.case.check.address] if reason.case else None
             found[sentence] = replace(reason, case=case, part=word)
     return [*found.values()][:FAULTS]
+
+
+def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> list[Reason]:
+    """Small edits of the right answer: of each function those that give the very outcomes of
+    all its checks, the rest of which nothing explains."""
+    start, reasons, kind = thread_time(), [], _mildest_kind(search) or "part"
+    edits = edits_of(search.oracle.lab, exercise, search.cell, kind) if search.cell else []
+    is_early = lambda share: thread_time() - start < share * MOST_SECONDS  # noqa: E731
+    edits = [version for version in edits if is_early(0.5) and search.share(version) > 0]
+    edits.sort(key=search.share, reverse=True)
+    for symbol in {check.failure_call.symbol: None for check in rest}:
+        checks = [check for check in rest if check.failure_call.symbol == symbol]
+        quick, found = sorted(checks, key=search.seconds), list[Evidence]()
+        for version in edits:
+            if not is_early(1.0) or len(found) == EQUALS:
+                break
+            if (
+                cells.parsed(version.cell)
+                and all(search.explains(version, check) for check in quick)
+                and search.is_shown(Evidence(version, checks))
+                and search.holds(version, search.passed)
+            ):
+                found.append(Evidence(version, checks))
+        reasons += [_reason(search, found)] if found else []
+    return reasons
 
 
 def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:

@@ -1,5 +1,5 @@
-"""What an error of Python or torch says of its cause. Right or silent: a guess that is wrong
-costs a learner more than none."""
+"""What an error of Python or torch says about its cause. Right or silent: a wrong guess costs a
+learner more than none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Case:
 
     @property
     def nodes(self) -> list[ast.AST]:
-        """Of the code; [] where it is no Python."""
+        """Of the code; [] if it is not Python."""
         return nodes_of(self.cell)
 
     def line(self, number: int | None) -> str:
@@ -42,7 +42,7 @@ class Case:
 
 
 def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
-    """A sentence on the cause of an error, or "" where its words leave more than one.
+    """A sentence on the cause of an error, or "" if its words allow for several.
 
     cell    the learner's code; the failure's line counts within it
     """
@@ -77,13 +77,12 @@ def _not_defined(case: Case) -> str:
         return tr("`{line}` is missing in this cell", line=MODULES[name])
     near = get_close_matches(name, sorted(known - {name}), n=1, cutoff=0.75)
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
-    return tr(
+    undefined = said(
         "`{name}` is used and not defined: {slip}does it come from another cell? "
         "Imports, definitions and assignments come along from there, results of "
-        "your exercises do not",
-        name=name,
-        slip=slip,
+        "your exercises do not"
     )
+    return tr(undefined, name=name, slip=slip)
 
 
 def _is_of_self(node: ast.AST) -> bool:
@@ -163,9 +162,7 @@ def _divided(case: Case) -> str:
     nearest = [node for node in divided if node.lineno == case.failure.line] or divided
     if not nearest:
         return ""
-    whole = said(
-        "`{quotient}` is not a whole number in Python: `//` divides without a remainder"
-    )
+    whole = said("`{quotient}` is a float in Python: `//` divides whole numbers")
     return tr(whole, quotient=quoted(nearest[0]))
 
 
@@ -178,13 +175,7 @@ def _none(case: Case) -> str:
     )
 
 
-def _inverted(case: Case) -> str:
-    if "~" in case.cell:
-        return tr("`~` is for bool masks: this tensor holds numbers")
-    return tr("a mask of numbers arrives where a bool mask is expected")
-
-
-# (what the error's text holds, a sentence with the groups of that, or what looks closer)
+# (what the error's text contains, a sentence with that match's groups, or a closer look at it)
 RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     (r"^\w+: Exercise (\d+\.\d+):", _not_written),
     (r"^\w+: (?:name ')?(\w+)'? is not defined", _not_defined),
@@ -212,40 +203,26 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
             "order, whatever its own numbers are, and not all of them can send first"
         ),
     ),
-    (
-        r"CUDA|NVIDIA",
-        said("there is no GPU in grading: take the device from a tensor, `x.device`"),
-    ),
+    (r"CUDA|NVIDIA", said("grading has no GPU: take the device from a tensor, `x.device`")),
     (r"'(\w+)' object has no attribute '(\w+)'", _attribute),
     (r"'NoneType' object is not|for .*'NoneType'", _none),
-    (
-        r"'int' object is not iterable",
-        said("a single number comes where several are meant: in this call it is no list"),
-    ),
+    (r"'int' object is not iterable", said("in this call a single number is used as a list")),
     (
         r"codec can't decode",
-        said(
-            "bytes that are no UTF-8 raise an error, unless `.decode` is told what else to do"
-        ),
+        said("bytes that are not valid UTF-8 raise an error: see `errors=` of `.decode`"),
     ),
     (
         r"selected index k out of range",
-        said("more entries are to be chosen than there are: take the smaller number"),
+        said("`topk` is asked for more entries than there are: take the smaller number"),
     ),
-    (
-        r"same dtype|same scalar type",
-        said("two tensors of different dtypes meet: cast one of them with `.to(...)`"),
-    ),
+    (r"same dtype|same scalar type", said("two dtypes meet: cast one tensor with `.to(...)`")),
     (
         r"view size is not compatible",
-        said(
-            "`.view` cannot read this tensor in another shape, since it does not lie in order "
-            "in memory: `.reshape` copies where it must"
-        ),
+        said("this tensor is not contiguous: `.view` cannot reshape it, `.reshape` can"),
     ),
     (
         r"a leaf Variable that requires grad",
-        said("a tensor that was handed in is changed in place"),
+        said("a tensor that was passed in is changed in place"),
     ),
     (
         r"modified by an inplace operation",
@@ -258,7 +235,12 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
             "ask `is None`, or use `&`, `|`, `~`, which go entry by entry"
         ),
     ),
-    (r"operator\.invert|bitwise_not", _inverted),
+    (
+        r"operator\.invert|bitwise_not",
+        said(
+            "a tensor of numbers is used where a bool mask is needed: `~` inverts bools alone"
+        ),
+    ),
     (
         r"slice indices must be integers|cannot be interpreted as an integer|not float|"
         r"must be (tuple of )?ints?\b.* float|type float",
@@ -266,7 +248,7 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"exceptions must derive from BaseException",
-        said("a text is raised, which is not an error: raise one with it, `ValueError(...)`"),
+        said("a string cannot be raised: raise an error with it, `ValueError(...)`"),
     ),
     (
         r"unsupported operand .*'list'|multiply sequence by non-int|'list' object cannot be",
@@ -274,27 +256,20 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"can be converted to Python scalars",
-        said(
-            "a function for a single number (of `math`, `float`, `int`) gets a whole tensor: "
-            "torch's own functions take tensors"
-        ),
+        said("`math`, `float` and `int` take single numbers: use torch's own functions here"),
     ),
     (
         r"Can't call numpy\(\)",
-        said("numpy cuts the gradient off: torch has the same functions for tensors"),
+        said("numpy cuts off the gradient: torch has the same functions for tensors"),
     ),
     (
         r"index -100 is out of bounds",
-        said(
-            "-100 is used as an index: put a token in its place before, and drop what it gave "
-            "after"
-        ),
+        said("-100 is used as an index: replace it by a token, and ignore the result there"),
     ),
     (
         r"does not require grad and does not have a grad_fn",
         said(
-            "no weight has a share in what `backward` is called on: it was computed under "
-            "`no_grad`, or of detached or plain numbers"
+            "`backward` reaches no weight: the loss was computed under `no_grad`, or detached"
         ),
     ),
     (
@@ -303,12 +278,12 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"unhashable type: 'list'",
-        said("a list is looked up in a dict or set: a tuple can be, see `tuple(...)`"),
+        said("a list cannot be a key of a dict or in a set: make it a `tuple(...)`"),
     ),
     (
         r"(?P<name>min|max)\(\) .*empty",
         said(
-            "`{name}` has nothing to choose from in this call: ask first if something is left"
+            "`{name}` gets nothing to choose from in this call: ask first if anything is left"
         ),
     ),
     (r"maximum recursion depth", said("the code calls itself without end")),

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from labkit.checks.compare import agree, close
 from labkit.checks.mistakes import Oracle
-from labkit.checks.reasons.common import shared_by
 from labkit.checks.reasons.parts import are_values_right, tell_apart
 from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import said, tr
@@ -27,10 +26,9 @@ MOST_LISTED = 3  # places along an axis
 MOSTLY = 0.5  # of the entries, which rounding changes
 ONLY = {
     "grad": said("the values are right; only gradients are wrong"),
-    "dtype": said("the dtypes are wrong, and so are the values"),
+    "dtype": said("the values are right; only dtypes are wrong"),
     "changed": said("the values are right, but an input is changed"),
 }
-RIGHT_BUT_DTYPE = said("the values are right; only dtypes are wrong")
 
 
 def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) -> list[str]:
@@ -40,37 +38,30 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
     found.append(tell_apart(unexplained, oracle))
     kinds = {check.difference.kind for check in unexplained}
     if len(kinds) == 1 and kinds <= ONLY.keys():
-        is_right = are_values_right(unexplained, oracle)
-        if kinds != {"changed"} or is_right:
-            is_cast = kinds == {"dtype"} and is_right
-            found.append(tr(RIGHT_BUT_DTYPE if is_cast else ONLY[kinds.pop()]))
+        is_sure = kinds == {"grad"} or are_values_right(unexplained, oracle)
+        found.append(tr(ONLY[kinds.pop()]) if is_sure else "")
     titles = list(dict.fromkeys(check.title for check in unexplained))
     alone = len(unexplained) == len(result.failed)  # else reasons say what to fix first
     if alone and len(titles) > 1 and any(check.passed for check in result.checks):
         listed = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
         counts = {"failed": len(unexplained), "all": len(result.checks)}
-        shared = shared_by(result.failed, [c for c in result.checks if c.passed], oracle)
-        found.append(
-            shared or tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed)
-        )
+        found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed))
     return [text for text in found if text]
 
 
 def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:
     """An argument that changes nothing: the reference without it gives the learner's values."""
     failed = [check for check in failed if not check.failure_call.by_position] or failed
-    names = [set(_optional(check.failure_call)) for check in failed if not _view(check)]
-    for name in sorted(set.intersection(*names)) if names and len(names) == len(failed) else ():
+    if not failed or any(c.check.declaration.view or c.failure_call.summary for c in failed):
+        return ""
+    names = [set(inputs_of(check.failure_call)) for check in failed]
+    for name in sorted(set.intersection(*names)):
         if all(_same_without(check, name, oracle) for check in failed[:3]):
             return tr("the result is what the right code gives without `{name}`", name=name)
     return ""
 
 
-def _view(check: CheckResult) -> bool:
-    return check.check.declaration.view is not None or bool(check.failure_call.summary)
-
-
-def _optional(call: Call) -> list[str]:
+def inputs_of(call: Call) -> list[str]:
     """Arguments that a call names: of its steps and its constructor."""
     inputs = [] if call.by_position else [name for _, step in call.steps for name in step]
     init = call.init if isinstance(call.init, Mapping) and not call.by_position else {}
@@ -159,8 +150,6 @@ def _relation(
         if ((ratio - row).abs().nan_to_num() <= 1e-3 * row.abs()).all():
             return tr("along the last axis all entries are off by one factor, per vector")
     off = ~close(answer, right)
-    if text := _by_input(off, inputs):
-        return text
     if off.sum() > MOST_LISTED and (answer[off] == answer[off][0]).all():
         return tr("all wrong entries are {entry:.4g}", entry=float(answer[off][0]))
     is_rounded = answer.dtype == torch.float32 and off.double().mean() > MOSTLY
@@ -192,44 +181,22 @@ def _above_or_below(answer: Tensor, right: Tensor) -> str:
     if off.dim() < 2 or off.size(-1) != off.size(-2) or off.size(-1) < MOST_LISTED:
         return ""
     square = torch.ones_like(off)
-    sides = {
-        said(
-            "along the last two axes only entries on the diagonal are wrong"
-        ): square.tril().triu(),
-        said("along the last two axes only entries below the diagonal are wrong"): square.tril(
-            -1
-        ),
-        said("along the last two axes only entries above the diagonal are wrong"): square.triu(
-            1
-        ),
-    }
-    for text, side in sides.items():
+    on, below, above = square.tril().triu(), square.tril(-1), square.triu(1)
+    sides = (
+        (said("along the last two axes only entries on the diagonal are wrong"), on),
+        (said("along the last two axes only entries below the diagonal are wrong"), below),
+        (said("along the last two axes only entries above the diagonal are wrong"), above),
+    )
+    for text, side in sides:
         if not off[~side].any() and off[side].double().mean() > MOSTLY:
             return tr(text)
     return ""
 
 
-def _by_input(off: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
-    """Whether the wrong entries are those where an input is small, or large."""
-    for name, value in inputs:
-        if value.shape != off.shape or not value.is_floating_point() or off.all():
-            continue
-        wrong, sound = value[off].double(), value[~off].double()
-        if wrong.max() < sound.min():
-            texts = {"name": name, "limit": float(wrong.max())}
-            return tr("entries are wrong only where `{name}` is {limit:.3g} or below", **texts)
-        if wrong.min() > sound.max():
-            texts = {"name": name, "limit": float(wrong.min())}
-            return tr("entries are wrong only where `{name}` is {limit:.3g} or above", **texts)
-    return ""
-
-
 def _equal(answer: Tensor, right: Tensor) -> bool:
-    return (
-        answer.shape == right.shape
-        and answer.dtype == right.dtype
-        and bool(close(answer.contiguous(), right).all())
-    )
+    if answer.shape != right.shape or answer.dtype != right.dtype:
+        return False
+    return bool(close(answer.contiguous(), right).all())
 
 
 def _located(answer: Tensor, right: Tensor, letters: list[str]) -> str:

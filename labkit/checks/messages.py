@@ -29,12 +29,12 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "unmentioned": (said("the message of the error does not contain {text!r}"),),
     "missing name": (said("there is no parameter {missing}{more}"),),
     "extra name": (
-        said("there is a parameter too many: {extra} (a buffer takes `persistent=False`)"),
+        said("there is a parameter too many: {extra} (if it is a buffer: `persistent=False`)"),
     ),
     "name shape": (said("parameter {name} has shape {answer} instead of {shape}"),),
     "not the weights": (said("{name} does not hold the weights that were loaded"),),
     "no tensor": (said("{where}a tensor was expected, not {answer}"),),
-    "no values": (said("{where}{count} values were expected, not {answer}"),),
+    "no values": (said("{where}{answer} came back; the number of values expected is {count}"),),
     "no entry": (said("{where}there is no {missing}{more}"),),
     "extra entry": (said("{where}there is a {extra} too many"),),
     "no dict": (said("{where}a dict with {expected} was expected, not {answer}"),),
@@ -70,12 +70,6 @@ LOOKS: dict[str, tuple[str, ...]] = {
     ),
 }
 ROUNDED = said("in half precision some last places are not Qwen3's: that costs nothing")
-RIGHT = {
-    "shape": said("shape {shape}"),
-    "dtype": said("dtype {dtype}"),
-    "input left unchanged": said("input left unchanged"),
-    "values": said("values"),
-}
 
 
 def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
@@ -87,9 +81,7 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         extra = data["extra"]
         shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
     if key in ("no tensor", "no values"):
-        shown["answer"] = kind_of(answer)
-    if key == "no values" and data["where"] and isinstance(answer, (list, tuple)):
-        shown["answer"] = str(len(answer))  # no return line, so no comma behind it
+        shown["answer"] = kind_of(answer, is_whole=not data["where"])
     if key == "no dict" and isinstance(answer, dict) and len(expected) > MOST_KEYS:
         missing, extra = name_faults(expected, answer)
         key = "no entry" if missing else "extra entry"
@@ -100,7 +92,7 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         names = tr(", ").join(answer) or tr("nothing") if isinstance(answer, dict) else ""
         shown["answer"] = tr("one with {names}", names=names) if names else kind_of(answer)
     if key == "value":
-        shown["answer"], shown["expected"] = values_apart(answer, expected)
+        shown["answer"], shown["expected"] = values_apart(answer, expected, data["where"])
     if "off" in data:
         off = data["off"]
         shown["percent"] = percent(off)
@@ -129,10 +121,11 @@ def place(key: int | str, names: Sequence[str] = ()) -> str:
     return key + tr(": ")
 
 
-def kind_of(value: Any) -> str:
-    """What a value is, for a learner who returned something else."""
+def kind_of(value: Any, is_whole: bool = True) -> str:
+    """What a value is, for a learner who returned something else; the whole of it or a part."""
     if value is None:
-        return tr("None (is a return missing, or a print in its place?)")
+        hint = tr("None (is a return missing, or a print in its place?)")
+        return hint if is_whole else "None"
     if isinstance(value, Tensor):
         return tr("a tensor of shape {shape}", shape=tuple(value.shape))
     if isinstance(value, dict) and len(value) == 1:
@@ -144,7 +137,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
-        if len(value) == 1:
+        if len(value) == 1 and is_whole:
             return tr("a list or tuple of one value (does the return line end with a comma?)")
         return tr("a list or tuple of {n} values", n=len(value))
     return f"a {type(value).__name__}"
@@ -156,7 +149,7 @@ def name_faults(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[st
     return missing, [name for name in answer if name not in expected]
 
 
-def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
+def values_apart(answer: Any, expected: Any, where: str = "") -> tuple[str, str]:
     if type(answer) is type(expected) is str:
         differs = [a != b for a, b in zip(answer, expected, strict=False)] + [True]
         begin = max(0, differs.index(True) - 24)
@@ -164,11 +157,7 @@ def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
         return cut(answer), cut(expected)
     if type(answer) is type(expected) and isinstance(answer, (bool, int)):
         return str(answer)[:60], str(expected)[:60]
-    return kind_of(answer), kind_of(expected)
-
-
-def right(key: str, **data: Any) -> str:
-    return tr(RIGHT[key], **data)
+    return kind_of(answer, not where), kind_of(expected, is_whole=False)
 
 
 def percent(off: Tensor) -> str:
@@ -208,7 +197,9 @@ def _state_text(text: str) -> str:
         names = {"extra": extra[1], "missing": missing[1]}
         return tr("{said}there is a {missing} and no {extra}", said=begin, **names)
     if missing:
-        more = said("{said}there is a {missing} too many; a buffer takes `persistent=False`")
+        more = said(
+            "{said}there is a {missing} too many; if it is a buffer: `persistent=False`"
+        )
         return tr(more, said=begin, missing=missing[1])
     if extra:
         return tr("{said}there is no {extra}", said=begin, extra=extra[1])

@@ -27,14 +27,6 @@ WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
 NO_SCRIPT = "The model is a program in this page: it needs JavaScript."
 NAMES = {"en": "English", "zh": "中文"}  # as each calls itself
 TAGS = {"zh": "zh-CN"}  # as a browser knows a language, where it is not our name of it
-WORLD = {  # what the page calls it, and the card
-    "names": "names",
-    "beings": "who they are",
-    "places": "places",
-    "things": "things",
-    "food": "food",
-    "counted": "what is counted",
-}
 VIEWS = ("overview", "tokens", "attention", "qknorm", "experts", "cache", "swap")
 
 
@@ -133,7 +125,7 @@ def _facts(shown: Shown, size: int) -> dict[str, Any]:
 
 
 def world_of(folder: Path) -> dict[str, str]:
-    """The words that a model of little stories knows, as its card lists them: {kind: words}."""
-    text = read_text(folder / "README.md") or ""
-    found = dict(re.findall(r"^- ([a-z ]+): (.+)$", text, re.MULTILINE))
-    return {key: found[kind] for key, kind in WORLD.items() if kind in found}
+    """The words that a model of little stories knows, {kind: words}; {} for another model."""
+    if "\n- who they are: " not in (read_text(folder / "README.md") or ""):
+        return {}
+    return {kind: ", ".join(words) for kind, words in manners.LISTS.items()}

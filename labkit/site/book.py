@@ -112,7 +112,7 @@ def render(
             app = Sphinx(
                 source, source, folder, doctrees, "html", status=None, warning=warnings
             )
-            app.build(force_all=True)
+            app.build()
             found = {name: ids_of(app.env.get_doctree(name)) for name in app.env.found_docs}
             write_sections(app.env, folder)
             translate_theme(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
@@ -36,12 +37,12 @@ def site(
 ) -> None:
     """Write the course as pages that need no server or network.
 
-    The notebooks are executed the first time, which takes minutes, and again when something
-    changes that they show; the outputs are kept in build/site/.
+    The first time takes minutes. What is kept in build/site/ makes a later call short: a
+    notebook is executed and a page is made again when something changes that they show.
     """
     try:
         from labkit.site.edition import write_site
-        from labkit.site.execution import execute_all
+        from labkit.site.execution import CACHE, executing
     except ImportError as error:
         raise Problem(f"{error}; pip install -c constraints.txt -e '.[site]'") from error
     from labkit.author.reference import BuildError
@@ -57,7 +58,8 @@ def site(
             raise Problem(
                 tr("no catalog for {lang!r}: there are {names}", lang=lang, names=names)
             )
-        tell = partial(print, flush=True)
-        execute_all(chosen, (ENGLISH, *others), tell)
-        write_site(folder, chosen, not without_answers, others=others, tell=tell)
+        tell = partial(print, flush=True, file=sys.stdout)  # making pages redirects print
+        answers, store = not without_answers, CACHE / "pages"
+        with executing(chosen, (ENGLISH, *others), tell) as of:
+            write_site(folder, chosen, answers, of, others=others, tell=tell, store=store)
     print(f"the site begins at {folder / 'index.html'}")

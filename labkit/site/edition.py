@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,25 +16,23 @@ import nbformat
 from nbformat import NotebookNode
 
 from labkit.author.reference import BuildError
+from labkit.course.files import hash_of
 from labkit.course.lang import ENGLISH, speaking
+from labkit.course.paths import LABKIT
 from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.look.page import NAMES
 from labkit.look.page import write as write_look
 from labkit.model.hub import SHIPPED
-from labkit.site.execution import execute
+from labkit.site.addresses import repository, site_address
+from labkit.site.execution import execute, key
 from labkit.site.front import descriptions, front
 from labkit.site.pages import page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
 LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # from a notebook to another
 SITE_FILES = (".nojekyll", "search.html")  # a folder that holds them is a site
-NOT_SHOWN = (
-    ".buildinfo*",
-    "_sources",
-    "jupyter_execute",
-    "*.map",
-    "searchindex.js",
-)  # what Sphinx and the theme leave beside it
+# what Sphinx and the theme leave beside it
+NOT_SHOWN = (".buildinfo*", "_sources", "jupyter_execute", "*.map", "searchindex.js")
 
 
 def write_site(
@@ -44,6 +43,7 @@ def write_site(
     gallery_of: Callable[[Lab], list[WrongAnswer]] = gallery,
     others: Sequence[str] = (),
     tell: Callable[[str], None] = lambda line: None,
+    store: Path | None = None,
 ) -> None:
     """Write the site into a new folder, or in the place of an older site.
 
@@ -53,6 +53,7 @@ def write_site(
     others         languages beside English: the same pages, with the same anchors, in folders
                    of their names
     tell           is called with a line about each part that is done
+    store          a folder of ours: pages stay in it, and are made again when they change
 
     Errors: a folder that holds something else: BuildError, and nothing is touched
     """
@@ -61,21 +62,26 @@ def write_site(
     from labkit.site.book import render
 
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
-        made, ids = Path(name, "html"), None
+        work, ids, made_by = store or Path(name), None, machinery(labs, answers, others)
+        made, note = work / "html", work / "made-by"  # by what, if it was made to its end
+        if not note.exists() or note.read_text() != made_by:
+            shutil.rmtree(work, ignore_errors=True)
+        note.unlink(missing_ok=True)
         for spoken in (ENGLISH, *others):
             started = time.monotonic()
             place = made if spoken == ENGLISH else made / spoken
             ways = {ENGLISH: "", **{each: f"{each}/" for each in others}}
             up = "" if spoken == ENGLISH else "../"
             addresses = {each: up + way for each, way in ways.items() if each != spoken}
-            source = Path(name, f"source-{spoken}")
+            source = work / f"source-{spoken}"
             with speaking(spoken), redirect_stdout(io.StringIO()):  # what a learner is told
                 write_source(source, labs, answers, notebook_of, gallery_of, addresses)
             with speaking(spoken):
-                trees, texts = Path(name, f"trees-{spoken}"), descriptions(labs)
+                trees, texts = work / f"trees-{spoken}", descriptions(labs)
                 found = render(source, place, trees, addresses, ids, texts)
             tell(f"pages in {NAMES[spoken]}, {time.monotonic() - started:.0f} s")
             ids = ids or found
+        note.write_text(made_by)
         if folder.exists():
             shutil.rmtree(folder)
         shutil.copytree(made, folder, ignore=shutil.ignore_patterns(*NOT_SHOWN))
@@ -93,17 +99,29 @@ def write_source(
 
     others    {language: the way from these pages to its pages}
     """
-    (source / "extra").mkdir(parents=True)
+    (source / "extra").mkdir(parents=True, exist_ok=True)
     addresses = {lab.number: f"../{lab.name}.html" for lab in labs}
     looks = {each: f"../{way}look/index.html" for each, way in others.items()}
     write_look(source / "extra" / "look", list(SHIPPED), addresses, "../index.html", looks)
     (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
     for lab in labs:
-        notebook = page_of(lab, notebook_of(lab), gallery_of(lab), answers)
+        path, notebook, made_of = source / f"{lab.name}.ipynb", notebook_of(lab), key(lab)
+        if path.exists() and nbformat.read(path, 4).metadata.get("made_of") == made_of:
+            continue
+        notebook = page_of(lab, notebook, gallery_of(lab), answers)
+        notebook.metadata["made_of"] = made_of
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = drop_links(cell.source, {lab.name for lab in labs})
-        nbformat.write(notebook, source / f"{lab.name}.ipynb")
+        nbformat.write(notebook, path)
+
+
+def machinery(labs: Sequence[Lab], answers: bool, others: Sequence[str]) -> str:
+    """Changes with what all pages are made by."""
+    rooms = (path for name in ("author", "look", "site") for path in (LABKIT / name).rglob("*"))
+    files = [path for path in rooms if path.is_file() and path.suffix != ".pyc"]
+    facts = [[lab.name for lab in labs], answers, others, repository(), site_address()]
+    return hash_of(files, f"{facts} {version('sphinx')} {version('myst-nb')} {version('furo')}")
 
 
 def drop_links(text: str, pages: Collection[str]) -> str:

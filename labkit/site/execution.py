@@ -3,16 +3,16 @@ that they show."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
-from itertools import product
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +25,7 @@ from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference
 from labkit.course import cells
 from labkit.course.files import hash_of, write_whole
+from labkit.course.lang import FOLDER as LANG
 from labkit.course.lang import language, speaking
 from labkit.course.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.course.syllabus import NOTEBOOKS, Lab
@@ -39,6 +40,8 @@ SHOWN = (  # what a notebook runs or reads
     *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )
+# and of these and the catalogs its own files alone, which have its name
+OF_A_LAB = tuple(SOLUTIONS / name for name in ("answers", "hints", "mistakes", "variants"))
 LONGEST = 1800  # seconds for one cell; lab 08 trains for some minutes
 
 
@@ -49,7 +52,7 @@ def execute(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Noteb
 
     Errors: a cell that raises: BuildError names it
     """
-    path = CACHE / f"{lab.name}-{language()}-{key(lab)}.ipynb"
+    path = kept_at(lab, language())
     if path.exists():
         return nbformat.read(path, as_version=4)
     notebook = (run or in_a_kernel)(lab)
@@ -59,31 +62,51 @@ def execute(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Noteb
     return notebook
 
 
-def execute_all(
-    labs: Iterable[Lab],
-    spoken: Iterable[str],
+def kept_at(lab: Lab, name: str) -> Path:
+    with speaking(name):
+        return CACHE / f"{lab.name}-{name}-{key(lab)}.ipynb"
+
+
+@contextmanager
+def executing(
+    labs: Sequence[Lab],
+    spoken: Sequence[str],
     tell: Callable[[str], None],
     run: Callable[[Lab], NotebookNode] | None = None,
-) -> None:
-    """Execute what is not kept, in each language, as many at a time as there are processors.
+) -> Iterator[Callable[[Lab], NotebookNode]]:
+    """Execute what is not kept, in each language, as many at a time as there are processors;
+    gives a function that waits for the notebook of a lab in the current language.
 
     tell    is called with a line about each notebook that is done
     """
+    jobs = [(name, lab) for name in spoken for lab in labs]
+    missing = [(name, lab) for name, lab in jobs if not kept_at(lab, name).exists()]
+    total, started = len(missing), time.monotonic()
 
-    def run_job(job: tuple[Lab, str]) -> None:
-        (lab, name), started = job, time.monotonic()
+    def run_job(name: str, lab: Lab) -> NotebookNode:
+        begun = time.monotonic()
         with speaking(name):
-            execute(lab, run)
-        tell(f"{lab.number} {lab.module} in {NAMES[name]}, {time.monotonic() - started:.0f} s")
+            notebook = execute(lab, run)
+        if (name, lab) in missing:
+            missing.remove((name, lab))
+            rest, now = len(missing), time.monotonic()
+            left = ceil((now - started) / (total - rest) * rest / 60)
+            line = f"{lab.number} {lab.module} in {NAMES[name]}, {now - begun:.0f} s"
+            tell(line + f"; about {left} min left" * bool(rest))
+        return notebook
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(run_job, product(labs, spoken)))
+        found = {(name, lab.name): pool.submit(run_job, name, lab) for name, lab in jobs}
+        try:
+            yield lambda lab: found[language(), lab.name].result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def key(lab: Lab) -> str:
     """Changes with the notebook and with everything that can change its outputs."""
-    text = nbformat.writes(complete(lab)) + hash_shown(language())
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    files = [path for f in (*OF_A_LAB, LANG / language()) for path in f.glob(f"{lab.module}.*")]
+    return hash_of(files, nbformat.writes(complete(lab)) + hash_shown(language()))[:16]
 
 
 @cache
@@ -92,8 +115,9 @@ def hash_shown(language: str) -> str:
     versions = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
     files = [path for folder in SHOWN for path in (folder, *folder.rglob("*"))]
     files = [p for p in files if p.is_file() and p.suffix not in (".pyc", ".po")]
-    catalogs = (LABKIT / "course" / "lang" / language).glob("*.po")
-    return hash_of([*files, *catalogs], versions)
+    names = {lab.module for lab in NOTEBOOKS}
+    catalogs = [p for p in (LANG / language).glob("*.po") if p.stem not in names]
+    return hash_of([p for p in files if p.parent not in OF_A_LAB] + catalogs, versions)
 
 
 def complete(lab: Lab) -> NotebookNode:
@@ -113,6 +137,7 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
         client = NotebookClient(
             notebook, timeout=LONGEST, kernel_name="python3",
             resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
+            coalesce_streams=True,  # a story is printed word by word
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
         settings = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}

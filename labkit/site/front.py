@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
 from labkit.author.owned_cells import notebook_path, read_notebook
-from labkit.course.lang import ENGLISH, language, tr
+from labkit.course.lang import language, tr
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
 from labkit.learner.figures.architecture import alt_text, draw
@@ -20,6 +20,7 @@ from storyworld import prompt
 
 TEMPLATES = Path(__file__).parent
 STILL = "look.jpg"  # in _static
+FILMS = {"en": "look.webp", "zh": "look.zh.webp"}  # benchmarks/pictures.py makes them
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
 VERSION = re.compile(r"^(version|date-released): (.+)$", re.MULTILINE)
@@ -43,8 +44,8 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
         talk=(REQUEST, story, QUESTION, answer),
         alt=alt_text(),
         still=STILL,
+        film=FILMS[language()],
         repository=repository(),
-        is_english=language() == ENGLISH,
         version=version(),
     )
 
@@ -57,19 +58,16 @@ def version() -> tuple[str, str]:
 
 def write_still(folder: Path) -> None:
     """A picture of the film that does not move: for readers who want that, and for previews."""
-    folder.mkdir()
-    with Image.open(TEMPLATES / "static" / "look.webp") as film:
-        film.seek(film.n_frames // 2)
-        film.convert("RGB").save(folder / STILL, quality=85)
+    folder.mkdir(exist_ok=True)
+    with Image.open(TEMPLATES / "static" / FILMS[language()]) as pictures:
+        pictures.seek(pictures.n_frames // 2)
+        pictures.convert("RGB").save(folder / STILL, quality=85)
 
 
 def descriptions(labs: Sequence[Lab]) -> dict[str, str]:
     """{page: a sentence on it}"""
-    of_labs = {lab.name: question(lab) for lab in labs}
-    return {
-        "index": tr("Write Qwen3 from scratch in PyTorch, in notebooks that check it."),
-        **of_labs,
-    }
+    course = tr("Write Qwen3 from scratch in PyTorch, in notebooks that check it.")
+    return {"index": course, **{lab.name: question(lab) for lab in labs}}
 
 
 def question(lab: Lab) -> str:

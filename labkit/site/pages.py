@@ -66,8 +66,6 @@ def page_of(
     if wrong:
         place = [cell.id for cell in notebook.cells].index(LAST)
         notebook.cells.insert(place, new_markdown_cell(shown(wrong, answers), id="wrong"))
-    for cell in notebook.cells:
-        join_streams(cell)
     return notebook
 
 
@@ -115,14 +113,8 @@ def choices(name: str, texts: Mapping[str, str]) -> str:
         f'<label><input type="radio" name="{name}" value="{letter}"> {escape(tr(text))}</label>'
         for letter, text in texts.items()
     ]
-    return "\n".join(
-        [
-            '<fieldset class="predict">',
-            "<legend>" + tr("You say") + "</legend>",
-            *options,
-            "</fieldset>",
-        ]
-    )
+    first = ['<fieldset class="predict">', "<legend>" + tr("You say") + "</legend>"]
+    return "\n".join([*first, *options, "</fieldset>"])
 
 
 def tag(cell: NotebookNode, name: str, prompt: str = "") -> None:
@@ -152,16 +144,3 @@ def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
         if answers:
             parts.append(fold(tr("What was written"), code(each.edit, "diff")))
     return "\n\n".join(parts)
-
-
-def join_streams(cell: NotebookNode) -> None:
-    """Join the pieces that a kernel sent into one text: a story is printed word by word."""
-    joined: list[NotebookNode] = []
-    for output in cell.get("outputs", ()):
-        last = joined[-1] if joined else {}
-        if output.output_type == "stream" and last.get("name") == output.name:
-            last.text += output.text
-        else:
-            joined.append(output)
-    if "outputs" in cell:
-        cell.outputs = joined

@@ -31,10 +31,9 @@ class WrongAnswer:
     @property
     def title(self) -> str:
         """The name of the mistake as words, in English."""
-        english, mistake = language() == ENGLISH, self.mistake
-        if english:
-            return mistake.name.replace("-", " ")
-        return sentence_of(mistake.versions[0])
+        if language() == ENGLISH:
+            return self.mistake.name.replace("-", " ")
+        return sentence_of(self.mistake.versions[0])
 
     @property
     def edit(self) -> str:

@@ -550,3 +550,8 @@ def questions_needed(difference, disagreement, z=1.96):
         raise ValueError("difference")
     ratio = disagreement / difference**2 - 1
     return max(1, math.ceil(ratio * z**2))
+
+
+# %% exercise 13.7: a text at a time
+def web_confidence(log_probs, mask):
+    return torch.stack([row[keep.bool()].mean() for row, keep in zip(log_probs, mask)])

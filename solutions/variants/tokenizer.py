@@ -336,3 +336,14 @@ def render_chat(messages, add_generation_prompt=True, enable_thinking=True):
         return out
     closed = ["<think>\n\n</think>\n\n", ""][bool(enable_thinking)]
     return out + "<|im_start|>assistant\n" + closed
+
+
+# %% exercise 9.4: the whole text again for each token
+def web_stream(tokens):
+    pieces, data, shown = [], b"", ""
+    for token in tokens:
+        data += bytes(BYTE_OF[character] for character in token)
+        text = data.decode("utf-8", errors="replace").rstrip("\ufffd")
+        pieces.append(text[len(shown) :])
+        shown = text
+    return pieces

@@ -703,3 +703,9 @@ def step_with_masters(model, masters, optimizer, lr, max_grad_norm=1.0):
     model.load_state_dict({name: m.detach() for name, m in masters.items()}, strict=False)
     model.zero_grad()
     return norm.item()
+
+
+# %% exercise 8.10: all entries in a row
+def web_clip(gradients, max_grad_norm):
+    norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+    return [gradient / (norm / max_grad_norm).clamp(min=1) for gradient in gradients]

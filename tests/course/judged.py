@@ -1,6 +1,7 @@
 """Messages to a model of little stories, and what is wrong with an answer to each."""
 
 from storyworld import HONEST
+from storyworld.questions import UNTOLD
 
 OWL = "A boy named Sam was in the park. He had a key. He lost the key. He was sad."
 KITE = ("Tell me a story about a kite.", "Mia had a kite. Mia flew it. Mia was happy.")
@@ -15,10 +16,21 @@ JUDGED = (  # message, earlier turns, answer, unknown words in the message, the 
     ("a story about a cat who can fly", (), "Hello!", ["fly"], ("no answer", [])),
     ("Where is the kite?", KITE, "Mia has it.", [], ("", [])),
     ("Where is the kite?", KITE, "It is behind the tractor.", [],
-     ("unsupported", ["tractor"])),
-    ("Where is the owl?", KITE, "Mia has it.", [], ("unsupported", ["owl"])),
+     ("contradicted", ["Mia has it."])),
+    ("who has the kite", KITE, "Ben has it.", [], ("contradicted", ["Mia has it."])),
+    ("Where's the kite?", KITE, "Ben has it.", [], ("contradicted", ["Mia has it."])),
+    ("What color is the kite?", KITE, "It is red.", ["color"], ("unsettled", [])),
+    ("Did it rain?", KITE, "No, it did not.", [], ("unsettled", [])),
+    ("Where is the kite?", KITE, UNTOLD, [], ("contradicted", ["Mia has it."])),
+    ("Ben was in the park. He made a kite out of a hat. Who has the hat?", (), "Ben has it.",
+     [], ("unclear", ["He made a kite out of a hat."])),
+    ("Anna had a pie. Lily was with Anna. She ate the pie. What did Lily eat?", (),
+     "She ate the pie.", [], ("unclear", ["She ate the pie."])),
+    ('"Hello, Ben!" said Mia. Mia had a cup. Who has the cup?', (), "Ben has it.", [],
+     ("contradicted", ["Mia has it."])),
+    ("Where is the owl?", KITE, "Mia has it.", [], ("unsettled", [])),
     ("Peter has a key. Who has the key?", (), "Ben has it.", ["Peter"],
-     ("unsupported", ["Ben"])),
+     ("unclear", ["Peter has a key."])),
     ("Do you like me?", (), " o has it.", [], ("no answer", [])),
     ("Where are you from?", (), "I am well, thank you. Shall I tell you a story?", [],
      ("no answer", [])),

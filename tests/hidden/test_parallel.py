@@ -101,6 +101,7 @@ test_shard_refused = check("14.5", points=0.5)(visible.test_shard_refused)
 test_moe = check("14.6", points=2, top_k=[1, 3], shapes=((2, 3), (1, 2)))(visible.test_moe)
 test_moe_ranks = check("14.6", points=2, size=3, experts=6, top_k=2,
     shapes=((2, 2), (1, 1), (1, 5)))(visible.test_moe_ranks)  # fmt: skip
+test_moe_own = check("14.6", points=0.5, top_k=1)(visible.test_moe_own)
 test_moe_norm = check("14.6", points=0.5, top_k=3)(visible.test_moe_norm)
 test_moe_idle = check("14.6", lean=[(0, 1), (2, 3)])(visible.test_moe_idle)
 test_moe_empty = check("14.6", shapes=[((0, 1), (1, 4)), ((1, 2), (0, 3))])(

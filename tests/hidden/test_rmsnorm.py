@@ -12,6 +12,7 @@ PLACEMENTS = ["pre", "post", "sandwich", "deepnorm"]
 test_layer_norm = check(
     "1.1", "values for any number of axes", points=2, shape=SHAPES, shift=1.5
 )(layer_norm_call)
+test_layer_norm_far = check("1.1", points=0.5, shape=[(3, 24)])(visible.test_layer_norm_far)
 test_layer_norm_eps = check(
     "1.1", cases=[{"scale": s, "eps": e} for s, e in ((1e-3, 1e-4), (1e-2, 1e-4), (0.2, 0.4))],
     shape=[(3, 16)],

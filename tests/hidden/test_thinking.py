@@ -185,3 +185,4 @@ test_needed_sign = check("13.6", points=0.5, cases=rows("difference, disagreemen
     (-0.03, 0.2), (-0.5, 0.5), (1.0, 1.0)))(visible.test_needed)  # fmt: skip
 test_needed_refused = check("13.6", points=0.5, cases=rows("difference, disagreement",
     (0.0, 0.1), (0.2, 0.1), (-0.7, 0.5)))(visible.test_needed_refused)  # fmt: skip
+test_web_confidence = check("13.7", lengths=[(2, 9), (6, 1, 4)])(visible.test_web_confidence)

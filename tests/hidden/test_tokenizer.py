@@ -165,3 +165,4 @@ test_chat_breaks = check("9.3", points=0.5, turns=[
     ("u:a", "a:<think>\n~\n\n</think>\n\n\n\ny", "u:b"), ("u:a", "a:\t~"),
     ("u:a", "a:<think>\n\t~ \n</think>\n\n y"),
 ])(visible.test_chat_breaks)  # fmt: skip
+test_web_stream = check("9.4", count=[2, 5], bytes=["ä½łå¥½", "Ã¯"])(visible.test_web_stream)

@@ -64,6 +64,7 @@ test_step_stale = check("8.3", **OTHER)(visible.test_step_stale)
 test_step_padded = check(
     "8.3", points=0.25, mask=[*visible.PADDED, ("111111", "000111", "011111")], **TWO
 )(visible.test_step_padded)
+test_step_labeled = check("8.3", points=0.25, **OTHER)(visible.test_step_labeled)
 test_step_experts = check(
     "8.3", **OTHER, cases=rows("experts, layers, top_k", (4, 2, 3), (6, 1, 1))
 )(visible.test_step_experts)
@@ -186,3 +187,6 @@ test_masters_clipped = check("8.9", max_grad_norm=[0.2, 3.0], seed=7)(
 test_masters_half = check("8.9", points=0.5, steps=3, seed=11)(visible.test_masters_half)
 test_masters_idle = check("8.9", points=0.5, idle="lm_head.bias")(visible.test_masters_idle)
 test_masters_by_position = check("8.9", points=0.5, seed=3)(visible.test_masters_by_position)
+test_web_clip = check("8.10", sizes=[(1.0, 4.0), (0.1, 2.0, 0.1, 5.0)], longest=1.5)(
+    visible.test_web_clip
+)

@@ -363,9 +363,11 @@ E, X = 4, 4
 
 
 def moe_call(
-    rng, size=2, shapes=((1, 3), (2, 2)), top_k=2, norm=True, lean=(), experts=X, **options
-):
-    """`lean`: experts that the router of every token prefers."""
+    rng, size=2, shapes=((1, 3), (2, 2)), top_k=2, norm=True, lean=(), experts=X, loaded=True,
+    **options,
+):  # fmt: skip
+    """`lean`: experts that the router of every token prefers; loaded: with weights of its own,
+    else with those of the block."""
     config = New("Qwen3Config", num_key_value_heads=4, num_experts=experts,
                  num_experts_per_tok=top_k, norm_topk_prob=norm, moe_intermediate_size=3,
                  **SIZES | {"hidden_size": E})  # fmt: skip
@@ -383,7 +385,7 @@ def moe_call(
         state = {f"experts.{i}.{n}.weight": w for i, made in mine for n, w in made.items()}
         states.append({"gate.weight": gate, **state})
     call = Call("ExpertParallelMoe", init={"block": block, "group": GROUP}, ranks=size,
-                state=each(states), **options)  # fmt: skip
+                state=each(states) if loaded else None, **options)  # fmt: skip
     return call.then(hidden_states=each(tokens))
 
 
@@ -394,6 +396,7 @@ test_moe_ranks = check(
     "14.6", "four ranks with different numbers of tokens", points=2, size=4, experts=8,
     shapes=((1, 2), (2, 2), (1, 1), (1, 3)), top_k=3,
 )(moe_call)  # fmt: skip
+test_moe_own = check("14.6", "the weights of the block", loaded=False)(moe_call)
 test_moe_norm = check("14.6", "weights that do not sum to 1", points=0.5, norm=False)(moe_call)
 test_moe_idle = check(
     "14.6", "every token wants the experts of rank 0", lean=(0, 1), grad=True

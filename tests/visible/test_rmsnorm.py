@@ -18,6 +18,9 @@ def layer_norm_call(rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=F32, eps=1
 
 
 test_layer_norm = check("1.1", "values", shape=(2, 3, 8), shift=0.7)(layer_norm_call)
+test_layer_norm_far = check(
+    "1.1", "a mean of about 300 and a spread of 1", shift=300.0, tolerance=3e-4
+)(layer_norm_call)
 test_layer_norm_eps = check(
     "1.1", "eps {eps} with numbers of about {scale}",
     cases=[{"scale": 0.001, "eps": 1e-05}, {"scale": 0.3, "eps": 0.5}], shape=(2, 3, 8),

@@ -395,3 +395,13 @@ def test_needed_refused(rng, difference, disagreement):
     """questions_needed of {difference} with disagreement {disagreement} raises ValueError"""
     call = needed_call(rng, 0.1, 0.2)
     return call.then("", difference=difference, disagreement=disagreement)
+
+
+@check("13.7", lengths=(7, 3))
+def test_web_confidence(rng, lengths):
+    """two texts of one length, and texts of {lengths} tokens"""
+    for counts in ((5, 5), lengths):
+        longest = torch.arange(max(counts))
+        mask = (longest < torch.tensor(counts)[:, None]).long()
+        log_probs = -rng.normal(*mask.shape).abs()
+        yield Call("web_confidence", log_probs=log_probs, mask=mask)

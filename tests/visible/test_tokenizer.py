@@ -1,6 +1,7 @@
 """Visible checks of lab 09: what check("9.1") and its sisters run."""
 
 import re
+from itertools import pairwise
 
 from labkit.checks.declared import Call, Outcome, check
 
@@ -224,3 +225,14 @@ test_chat_breaks = check(
         ("u:Hi", "a:<think>\n  Well. \n</think>\n\n  Hello."),
     ],
 )(chat_call)  # fmt: skip
+
+
+@check("9.4", bytes=["Ã«ðŁĻĤ"], count=3)
+def test_web_stream(rng, bytes, count):
+    """the tokens of plain words, and with the bytes {bytes} behind, cut anywhere"""
+    plain = words(rng, 2 * count).replace(" ", "Ġ")
+    for letters, ends in ((plain, ()), (plain + bytes, (len(plain) + 1,))):
+        ends = {*ends, *rng.integers(1, len(letters), count).tolist(), len(letters)}
+        starts = [0, *sorted(ends)]
+        tokens = [letters[start:end] for start, end in pairwise(starts)]
+        yield Call("web_stream", tokens=tokens)

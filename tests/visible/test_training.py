@@ -103,7 +103,7 @@ test_rate_by_position = check_rate(
 def train_call(
     rng, rates=(0.1,), texts=3, tokens=5, vocab=7, size=4, layers=1, experts=0, top_k=2,
     groups=1, watched=False, stale=False, weight=0.1, seed=0, cut=2, padded=False,
-    max_grad_norm=100.0, parts=0, mask=(), **options,
+    max_grad_norm=100.0, parts=0, mask=(), labeled=False, **options,
 ):  # fmt: skip
     """One step for every rate, all on one model: the next shows what the last left behind.
 
@@ -112,6 +112,7 @@ def train_call(
     weight           of the balance loss
     cut    tokens at the beginning of a text that have no label, or are padding
     mask   the attention_mask, a row of digits per text
+    labeled   whether labels of padding count
     parts  0: train_step; otherwise train_step_in_parts, and no first label counts
     """
     given = Given(
@@ -133,7 +134,8 @@ def train_call(
             shown = mask_of(mask) if mask else torch.ones_like(input_ids)
             if padded:
                 shown[1, :cut] = shown[2, :1] = 0
-            labels[shown == 0] = -100
+            if not labeled:
+                labels[shown == 0] = -100
             inputs["attention_mask"] = shown
         if max_grad_norm:
             inputs["max_grad_norm"] = max_grad_norm
@@ -151,6 +153,9 @@ test_step_clipped = check("8.3", "gradients longer than max_grad_norm", max_grad
 test_step_several = check("8.3", "several steps in a row", **TWO)(train_call)
 test_step_stale = check("8.3", STALE, stale=True)(train_call)
 test_step_padded = check("8.3", "padding: {mask}", points=0.5, mask=PADDED)(train_call)
+test_step_labeled = check(
+    "8.3", "padding that has labels, which count", points=0.5, padded=True, labeled=True
+)(train_call)
 test_step_experts = check(
     "8.3", "a model with {experts} experts, {top_k} a token",
     layers=2, cases=rows("experts, top_k", (3, 2)),
@@ -478,3 +483,12 @@ test_masters_idle = check("8.9", "a weight without a gradient in the second step
     points=0.5, steps=2, idle="mix.bias")(masters_call)  # fmt: skip
 test_masters_by_position = check("8.9", "arguments by position, max_grad_norm at its default",
     points=0.5, max_grad_norm=None, by_position=True)(masters_call)  # fmt: skip
+
+
+@check("8.10", sizes=(3.0, 0.5, 2.0), longest=0.5)
+def test_web_clip(rng, sizes, longest):
+    """one tensor, and {sizes} times as large ones, clipped to {longest} together"""
+    drawn = [size * rng.normal(4, 2 + place) for place, size in enumerate(sizes)]
+    for gradients in (drawn[:1], drawn):
+        yield Call("web_clip", gradients=gradients, max_grad_norm=longest)
+        yield Call("web_clip", gradients=gradients, max_grad_norm=1000.0)

@@ -60,7 +60,7 @@ def updated(language: str, name: str) -> bytes:
         if message.fuzzy and message.previous_id and message.previous_id[0] in template:
             message.string = ""  # a guess from a message that did not change
             message.flags.discard("fuzzy")
-        message.flags.discard("python-format")  # a flag of gettext for str.format
+        message.flags.discard("python-format")  # placeholders are for str.format, not for %
     written = io.BytesIO()
     write_po(written, catalog, width=WIDTH, ignore_obsolete=True, include_lineno=False)
     return written.getvalue()

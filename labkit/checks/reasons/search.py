@@ -21,7 +21,8 @@ FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
 PAIRS = 24  # of mistakes at most that are tried
-MOST_SECONDS = 6.0  # of CPU time, after which nothing further is tried
+QUICK_SECONDS = 0.5  # of CPU time, after which only what the code shows is tried
+MOST_SECONDS = 6.0  # after which nothing is
 
 
 @dataclass
@@ -38,6 +39,13 @@ class Evidence:
 
     def weight(self, among: Sequence[CheckResult]) -> float:
         return sum(check.points for check in among if check in self.checks)
+
+    def share(self, among: Sequence[CheckResult]) -> float:
+        """Of the weight of these checks, or of those of the function that it is in."""
+        symbol = self.version.mistake.symbol
+        same = [check for check in among if check.failure_call.symbol == symbol]
+        weights = [(self.weight(c), sum(x.points for x in c)) for c in (among, same) if c]
+        return max((part / whole for part, whole in weights if whole), default=0.0)
 
 
 class Search:
@@ -102,25 +110,24 @@ class Search:
     def most_likely(self, rest: list[CheckResult], passed: list[CheckResult]) -> list[Evidence]:
         """The mistake that explains most of the weight of `rest`, and its equals; [] if too
         little."""
-        weight = sum(check.points for check in rest)
         found: list[Evidence] = []
         for number, probe in enumerate(self.probes(rest)):
             for share, versions in groupby(self.versions, self.share):
                 if self.cell and share <= self.least_share(probe, number):
                     break
                 found += self.explaining(probe, rest, versions, found)
-                if whole := self.best(found, rest, passed, weight):
+                if whole := self.best(found, rest, passed, 1.0):
                     return whole  # whatever those of a smaller share give
         whole = [e for e in found if self.share(e.version) == 1 and self.is_real(e)]
-        return self.best(found, rest, passed, ENOUGH * weight) or self.best(
-            whole, rest, passed, 0.0
-        )
+        enough = self.best(found, rest, passed, ENOUGH)
+        return enough or self.best(whole, rest, passed, 0.0)
 
     def least_share(self, probe: CheckResult, number: int) -> float:
         """Of its edit, which the code has to show more of for a mistake to be tried on a probe:
         what explains all explains the first probe; and errors alone name nothing."""
         is_error = probe.difference.kind == "nan" or self.raised(probe)
-        return UNCLEAR if is_error else -inf if number == 0 else 0.0
+        is_quick = number == 0 and thread_time() - self.start < QUICK_SECONDS
+        return UNCLEAR if is_error else -inf if is_quick else 0.0
 
     def explaining(
         self,
@@ -145,9 +152,9 @@ class Search:
         enough: float,
     ) -> list[Evidence]:
         """Of mistakes that no passed check contradicts, the one of most weight, and its equals;
-        [] if none has enough."""
-        weights = sorted({evidence.weight(rest) for evidence in found}, reverse=True)
-        for weight in [weight for weight in weights if weight >= enough - 1e-9]:
+        [] if none has enough, as a share."""
+        found = [e for e in found if e.share(rest) >= enough - 1e-9]
+        for weight in sorted({evidence.weight(rest) for evidence in found}, reverse=True):
             likely = [e for e in found if e.weight(rest) == weight and self.is_shown(e)]
             left = [e for e in likely if self.holds(e.version, passed)]
             if left:
@@ -184,7 +191,8 @@ class Search:
     def is_real(self, evidence: Evidence) -> bool:
         """Whether several real numbers agree: one alone, whole ones and truth values may by
         chance."""
-        values = [o.values for check in evidence.checks for o in check.outcomes]
+        outcomes = [o for check in evidence.checks for o in check.outcomes]
+        values = [part for o in outcomes for part in (o.values, o.grads, o.state)]
         tensors = [tensor for _, tensor in tensors_in(values, "")]
         return any(t.is_floating_point() and t.numel() > 1 for t in tensors)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -13,7 +12,6 @@ from labkit.course import cells
 from labkit.course.lang import said, tr
 
 MOST_QUOTED = 60  # characters of a learner's expression
-PRODUCT, SUM = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
 # Methods of lists, dicts, sets and queues that change them: the result may be left alone
 CHANGES = {"add", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove",
            "reverse", "rotate", "setdefault", "sort", "update"}  # fmt: skip
@@ -94,14 +92,6 @@ def _comma(nodes: list[ast.AST], _: list[ast.AST]) -> str:
     return ""
 
 
-def _raised_text(nodes: list[ast.AST], _: list[ast.AST]) -> str:
-    for node in _all(nodes, ast.Raise):
-        if isinstance(node.exc, (ast.JoinedStr, ast.Constant)):
-            text = said("line {line} raises a text: raise an error with it, `ValueError(...)`")
-            return tr(text, line=node.lineno)
-    return ""
-
-
 def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
     for loop in (node for node in nodes if isinstance(node, (ast.For, ast.While))):
         goes_on = any(isinstance(node, ast.Continue) for node in ast.walk(loop))
@@ -150,57 +140,8 @@ def _unused_part(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     needed = {
         node.attr for node in _all(right, ast.Attribute) if isinstance(node.ctx, ast.Load)
     }
-    if not twice and (lost := [name for name in unused if name in needed]):
-        return tr("`self.{unused}` is made and never used", unused=lost[0])
-    if unused and twice:
-        texts = {"unused": unused[0], "twice": twice[0]}
-        both = said("`self.{unused}` is made and never used, and `self.{twice}` is used twice")
-        return tr(both, **texts)
-    return ""
-
-
-def _shape(node: ast.AST) -> str:
-    """An expression without its names."""
-    return re.sub(r"Name\(id='\w+'", "Name(", ast.dump(node))
-
-
-def _brackets(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """A sum of which one term is divided or multiplied, where the reference does so with a
-    whole sum, and all else is of as many sums and products."""
-    if _operators(nodes) != _operators(right):
-        return ""
-    if sum(map(_has_sum, nodes)) >= sum(map(_has_sum, right)):
-        return ""
-    known = {_shape(node) for node in _all(right, ast.BinOp)}
-    for node in _all(nodes, ast.BinOp):
-        product = node.right
-        if _shape(node) in known:  # the reference has the like
-            continue
-        if not isinstance(node.op, SUM) or not isinstance(product, ast.BinOp):
-            continue
-        while isinstance(product.left, ast.BinOp) and isinstance(product.left.op, PRODUCT):
-            product = product.left
-        if isinstance(product.op, PRODUCT) and not isinstance(product.left, ast.Constant):
-            parts = {"line": node.lineno, "term": quoted(product.left)}
-            word = said("line {line}: without brackets `{term}` alone is multiplied")
-            if isinstance(product.op, ast.Div):
-                word = said("line {line}: without brackets `{term}` alone is divided")
-            return tr(word, **parts)
-    return ""
-
-
-def _operators(nodes: list[ast.AST]) -> list[int]:
-    """How many sums and how many products there are."""
-    operators = [getattr(node, "op", None) for node in nodes]
-    return [sum(isinstance(op, kind) for op in operators) for kind in (SUM, PRODUCT)]
-
-
-def _has_sum(node: ast.AST) -> bool:
-    """Whether it multiplies or divides a sum."""
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, PRODUCT):
-        return False
-    sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
-    return any(isinstance(side.op, SUM) for side in sides)
+    lost = [name for name in unused if twice or name in needed]
+    return tr("`self.{unused}` is made and never used", unused=lost[0]) if lost else ""
 
 
 def _or_default(nodes: list[ast.AST], right: list[ast.AST]) -> str:
@@ -217,36 +158,6 @@ def _or_default(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     return ""
 
 
-def _stacked(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """torch.stack where the reference uses cat, or returns several values."""
-    calls, expected = ({_method(n) for n in _all(part, ast.Call)} for part in (nodes, right))
-    if "stack" not in calls or "stack" in expected or not _returns_call(nodes, "stack"):
-        return ""
-    returned = [node.value for node in _all(right, ast.Return)]
-    if any(isinstance(value, ast.Tuple) for value in returned) and "cat" not in expected:
-        return tr("`stack` makes one tensor: return the values side by side, `a, b`")
-    if "cat" in expected and "cat" not in calls:
-        return tr("`stack` lays tensors along a new axis: `cat` joins them along one they have")
-    return ""
-
-
-def _returns_call(nodes: list[ast.AST], method: str) -> bool:
-    """Whether what is returned is the result of this method, directly or by one name."""
-    made = {
-        target.id
-        for node in _all(nodes, ast.Assign)
-        if isinstance(node.value, ast.Call) and _method(node.value) == method
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    values = [node.value for node in _all(nodes, ast.Return)]
-    return any(
-        (isinstance(value, ast.Call) and _method(value) == method)
-        or (isinstance(value, ast.Name) and value.id in made)
-        for value in values
-    )
-
-
 def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A kernel that the reference starts, and that occurs nowhere behind its definition."""
     used = {node.id for node in _all(nodes, ast.Name)}
@@ -259,8 +170,26 @@ def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     return ""
 
 
+def idle_part(cell: str, right: str) -> tuple[str, str]:
+    """What the code computes and never uses, or an argument that only the reference reads, as
+    a sentence; and the name of that argument."""
+    needed = {node.id for node in _all(nodes_of(right), ast.Name)}
+    for function in _all(nodes_of(cell), ast.FunctionDef):
+        inside = [*ast.walk(function)]
+        loads = (n for n in _all(inside, ast.Name) if isinstance(n.ctx, ast.Load))
+        used = {node.id for node in loads}
+        for node in _all(inside, ast.Assign):
+            name = getattr(node.targets[0], "id", "_")
+            if name not in used and name.strip("_"):
+                idle = said("line {line}: `{name}` is computed and never used")
+                return tr(idle, line=node.lineno, name=name), ""
+        for name in sorted({node.arg for node in _all(inside, ast.arg)} & needed - used):
+            idle = said("the argument `{name}` of `{function}` is never used")
+            return tr(idle, name=name, function=function.name), name
+    return "", ""
+
+
 FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)
 LIKELY: tuple[Slip, ...] = (
-    _unstarted_kernel, _raised_text, _early_return, _thrown_away, _unused_part, _stacked,
-    _brackets, _or_default,
+    _unstarted_kernel, _early_return, _thrown_away, _unused_part, _or_default,
 )  # fmt: skip

@@ -75,7 +75,11 @@ def _parts_around(lines: list[str], head: int, end: int) -> Parts:
     start = next((n for n in range(head - 1, 0, -1) if FUNCTION.match(lines[n])), 0)
     width = len(lines[start]) - len(lines[start].lstrip())
     after = (n for n in range(end, len(lines)) if start and lines[n][: width + 1].strip(" )"))
-    text = textwrap.dedent("\n".join(lines[start : next(after, len(lines))]))
+    return _parts_in(textwrap.dedent("\n".join(lines[start : next(after, len(lines))])))
+
+
+@cache
+def _parts_in(text: str) -> Parts:
     return Counter(part for node in ast.walk(ast.parse(text)) for part in _parts(node))
 
 

@@ -72,7 +72,7 @@ def translate(figure: Figure) -> None:
             _translate_ticks(axis)
     for text in figure.findobj(Text):
         translated = label(text.get_text())
-        if translated != text.get_text():
+        if translated != text.get_text() or not translated.isascii():
             text.set_text(translated)
             # a formula uses one font only: the one with the language's characters
             text.set_fontfamily(families()[::-1] if "$" in translated else families())

@@ -54,8 +54,12 @@
 
   /* What follows judges a request and an answer as labkit/model/chat/manners.py does */
 
-  const bare = (text) => text.toLowerCase().trim().replace(/\s+/g, " ").replace(/[.?! ]+$/, "");
-  const sentences = (text) => (text.match(/[^.!?]*(?:[.!?]+["”]?|$)/g) || []).map((each) => each.trim()).filter(Boolean);
+  const bare = (text) => text.toLowerCase().replace(/ color /g, " colour ").trim().replace(/\s+/g, " ").replace(/[.?! ]+$/, "")
+    .replace(/^(where|who|what)['’]s /, "$1 is ");
+  const shifted = (by) => (mark) => String.fromCharCode(mark.charCodeAt() + by); // what ends no sentence, in quotes
+  const sentences = (text) => text.replace(/\s+/g, " ").replace(/"[^"]*"/g, (quote) => quote.replace(/[.!?]/g, shifted(0xe000)))
+    .match(/[^.!?]*(?:[.!?]+|$)/g).map((each) => each.replace(/[\ue021-\ue03f]/g, shifted(-0xe000)).trim()).filter(Boolean);
+  const reader = (heard) => (heard.understood ??= T.reader(heard.reader));
   const isTold = (request) => /^this /i.test(request.trim()) || sentences(request).length > 2;
   const isStoryRequest = (request, heard) => (/\bstor(y|ies)\b/i.test(request) && !isTold(request)) || heard.plain.includes(bare(request));
 
@@ -64,20 +68,21 @@
     return !heard.chatter.includes(last) && heard.forms.some((form) => new RegExp(`^(?:${form})$`).test(last));
   }
 
-  /* The story that a request brings along or that was told before; "" for none */
-  function storyOf(request, earlier) {
+  /* The sentences of the story that a request brings along or that was told before; [] for none */
+  function storyOf(request, earlier, heard) {
     for (const text of [request, ...earlier.toReversed()]) {
       const all = sentences(text), told = all.at(-1)?.endsWith("?") ? all.slice(0, -1) : all;
-      if (told.length >= TOLD || (text === request && told.length && told.length < all.length)) return told.join(" ");
+      const isMine = told.some(reader(heard).understands) || (text === request && told.length && told.length < all.length);
+      if (told.length >= TOLD || isMine) return told;
     }
-    return "";
+    return [];
   }
 
   /* Whether it asks about a story that nobody told */
   const lacksStory = (request, earlier, world, heard) =>
-    isQuestion(request, heard) && !unknown(request, world, heard)[0].length && !storyOf(request, earlier);
+    isQuestion(request, heard) && !unknown(request, world, heard)[0].length && !storyOf(request, earlier, heard).length;
 
-  /* What is wrong with an answer, as far as words show it: [key of words.js or "", words] */
+  /* What is wrong with an answer: [key of words.js or "", words] */
   function fault(request, answer, earlier, world, heard) {
     const has = (text, word) => new RegExp(`\\b${T.escaped(word)}\\b`, "i").test(text);
     const names = Object.values(world).flatMap((list) => list.split(", "));
@@ -89,11 +94,14 @@
       return [left.length ? "fault.left-out" : "", left];
     }
     if (isQuestion(request, heard)) {
-      const story = storyOf(request, earlier), said = `${sentences(request).at(-1)} ${answer}`;
-      const made = names.filter((name) => has(said, name) && !has(story, name));
-      return [made.length ? "fault.unsupported" : "", made];
+      const story = storyOf(request, earlier, heard), question = sentences(request).at(-1);
+      const [found, unclear] = reader(heard).answer(story, bare(question)), right = found || heard.untold;
+      if (unclear.length) return ["fault.unclear", unclear.slice(0, 1)];
+      if (answer.trim() === right) return ["", []];
+      return found ? ["fault.contradicted", [found]] : ["fault.unsettled", []];
     }
-    return [heard.itself.includes(answer.trim()) || storyOf(request, []) ? "" : "fault.no-answer", []];
+    const isMine = storyOf(request, [], heard).length && sentences(request).some(reader(heard).understands);
+    return [heard.itself.includes(answer.trim()) || isMine ? "" : "fault.no-answer", []];
   }
 
   T.samples = { STORIES, questions, unknown, lacksStory, fault };

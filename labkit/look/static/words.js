@@ -54,7 +54,9 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
 
     "fault.no-story": "There is no story to ask about: ask for one first, or write one before the question.",
     "fault.left-out": "Asked for, and not in this story: {words}.",
-    "fault.unsupported": "The story has no {words}: the answer is made up.",
+    "fault.contradicted": "As the story reads, the answer is: {words}",
+    "fault.unclear": "Not checked: the course's reader of stories does not understand “{words}”",
+    "fault.unsettled": "The story does not settle this: the answer may be made up.",
     "fault.no-answer": "This is no answer to that: the model did not understand.",
     "status.first": "The model is being read …",
     "status.reading": "Reading {name}, {megabytes} MB …",

@@ -9,37 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from storyworld import HONEST, TALK
+from storyworld import HONEST, TALK, reader, words
 from storyworld.events import SENTENCES
-from storyworld.grammar import ALL_ADJECTIVES, PRONOUNS, SLOT
+from storyworld.grammar import ALL_ADJECTIVES, PRONOUNS, SLOT, capital
 from storyworld.questions import UNTOLD
-from storyworld.reader import read, split_sentences
-from storyworld.words import (
-    CONTAINERS,
-    FOODS,
-    GENDER,
-    KINDS,
-    NUMBERS,
-    PLACE_OF_SPOT,
-    PLACES,
-    PLURALS,
-    PREFIXES,
-    QUESTIONS,
-    THINGS,
-)
+from storyworld.reader import read, read_story, split_sentences
 
 LETTERS = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
 LITTLE = ["a", "an", "the", "of", "in", "on", "at", "by", "to", "for", "with", "and", "or"]
 LITTLE += ["is", "was", "that", "who", "his", "her"]
 STORY_LENGTH = 3  # sentences of an answer that is a story; small talk has two
 LISTS = {  # what can be asked for; the page and the card call them the same
-    "names": list(GENDER),
-    "beings": KINDS,
-    "places": list(PLACES),
-    "things": [*THINGS, *CONTAINERS],
-    "food": FOODS,
-    "counted": list(PLURALS.values()),
+    "names": list(words.GENDER),
+    "beings": words.KINDS,
+    "places": list(words.PLACES),
+    "things": [*words.THINGS, *words.CONTAINERS],
+    "food": words.FOODS,
+    "counted": list(words.PLURALS.values()),
 }
 NO_WISH = ("places", "counted")  # no request that the model was trained on has them
 
@@ -65,42 +53,30 @@ PLAIN = {request.lower().rstrip(".?!") for request in TALK["plain_requests"]}
 ASKED = slotless([*TALK["requests"], *TALK["long_requests"], *PLAIN, *CHATTER, "named"])
 ASKED |= lower(ALL_ADJECTIVES)
 SAID = slotless(text for texts in SENTENCES.values() for text in texts)
-SAID |= slotless([*QUESTIONS.values(), *PREFIXES]) | {*PRONOUNS, "they"}
-SAID |= lower([*PLACE_OF_SPOT, *NUMBERS, *PLURALS])
+SAID |= slotless([*words.QUESTIONS.values(), *words.PREFIXES]) | {*PRONOUNS, "they"}
+SAID |= lower([*words.PLACE_OF_SPOT, *words.NUMBERS, *words.PLURALS])
 SAID -= ASKED
 FORMS = [  # of questions that a story answers, as patterns for Python and JavaScript
     re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()).replace(" was ", " (?:was|is) ")
-    for text in QUESTIONS.values()
+    for text in words.QUESTIONS.values()
 ]
 REFUSALS = [*HONEST, UNTOLD]
 ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "what can you do")]
-CONTENT = lower(name for names in LISTS.values() for name in names)
-CONTENT |= lower([*PLURALS, *PLACE_OF_SPOT, *NUMBERS, *ALL_ADJECTIVES]) - set(LITTLE)
-CONTENT -= {"under", "behind", "beside", "between", "among", "old", "suit"}
-SINGULAR = {plural: single for single, plural in PLURALS.items()}
 
 
-def tables() -> dict[str, list[str]]:
+def tables() -> dict[str, Any]:
     """What the page needs to judge a message and an answer as this module does."""
-    return {
-        "requests": sorted(ASKED),
-        "texts": sorted(SAID),
-        "plain": sorted(PLAIN),
-        "chatter": sorted(CHATTER),
-        "forms": FORMS,
-        "refusals": REFUSALS,
-        "itself": ABOUT_ITSELF,
-        "adjectives": ALL_ADJECTIVES,
-    }
+    sets = {"requests": ASKED, "texts": SAID, "plain": PLAIN, "chatter": CHATTER}
+    lists = {"forms": FORMS, "itself": ABOUT_ITSELF, "adjectives": ALL_ADJECTIVES}
+    answers = {"refusals": HONEST, "untold": UNTOLD, "reader": reader.tables()}
+    return {name: sorted(each) for name, each in sets.items()} | lists | answers
 
 
 def is_story_request(message: str) -> bool:
     """Whether it asks for a story; one that says "This is the story of ..." tells one."""
     is_told = re.match("this ", message.strip(), re.I) or len(split_sentences(message)) > 2
-    return (
-        bool(re.search(r"\bstor(y|ies)\b", message, re.I) and not is_told)
-        or _bare(message) in PLAIN
-    )
+    has_word = bool(re.search(r"\bstor(y|ies)\b", message, re.I))
+    return (has_word and not is_told) or _bare(message) in PLAIN
 
 
 def is_question(message: str) -> bool:
@@ -121,7 +97,7 @@ def unknown_words(message: str) -> list[str]:
 
 def wishes(request: str) -> list[str]:
     """Who and what a request asks for: "Mia", "red kite", "owl", in its order."""
-    names = sorted({n for names in LISTS.values() for n in names} | set(PLURALS), key=len)
+    names = sorted({n for names in LISTS.values() for n in names} | set(words.PLURALS), key=len)
     nouns = "|".join(map(re.escape, reversed(names)))
     found = re.findall(rf"\b(?:(?:{'|'.join(ALL_ADJECTIVES)}) )?(?:{nouns})\b", request, re.I)
     return list(dict.fromkeys(found))
@@ -132,13 +108,16 @@ def not_granted(request: str, story: str) -> list[str]:
     return [w for w in wishes(request) if not re.search(rf"\b{re.escape(w)}\b", story, re.I)]
 
 
-def unsupported(answer: str, story: str) -> list[str]:
-    """Names, things, places and numbers of an answer that the story never mentions."""
-    mentioned = {word.lower() for word in words_of(story)}
-    mentioned |= {SINGULAR[word] for word in mentioned & set(SINGULAR)}
-    mentioned |= {PLURALS[word] for word in mentioned & set(PLURALS)}
-    found = (word for word in words_of(answer) if word.lower() in CONTENT)
-    return [word for word in found if word.lower() not in mentioned]
+def judged(story: str, question: str, answer: str) -> tuple[str, list[str]]:
+    """What is wrong with an answer to a question, as the reader understands the story."""
+    reading, names = read_story(story), rf"\b({'|'.join(words.GENDER).lower()})\b"
+    if reading.unclear:
+        return "unclear", reading.unclear[:1]
+    asked = re.sub(names, lambda m: m[0].title(), capital(_bare(question)))  # as stories do
+    right = reading.answer(asked.replace("Why is", "Why was") + "?") or UNTOLD
+    if answer == right:
+        return "", []
+    return ("unsettled", []) if right == UNTOLD else ("contradicted", [right])
 
 
 @dataclass(frozen=True)
@@ -173,23 +152,23 @@ class Message:
         return is_question(self.text) and not self.unknown and not self.story
 
     def fault(self, answer: str) -> tuple[str, list[str]]:
-        """What is wrong with an answer, as far as words show it: ("left out", ["owl"]),
-        ("unsupported", ["tractor"]), ("no answer", []), or ("", []) for nothing."""
+        """What is wrong with an answer: ("left out", ["owl"]), ("no answer", []), to a question
+        ("contradicted", ["Mia has it."]), ("unclear", [sentence]), ("unsettled", []); or
+        ("", []) for nothing."""
         sentences = split_sentences(answer)
-        if answer.strip() in REFUSALS or CHATTER.get(_bare(self.text)) == answer.strip():
+        if answer.strip() in HONEST or CHATTER.get(_bare(self.text)) == answer.strip():
             return "", []
         if is_story_request(self.text):
             is_story = len(sentences) >= STORY_LENGTH
             left_out = not_granted(self.text, answer) if is_story else []
             return ("left out" * bool(left_out), left_out) if is_story else ("no answer", [])
         if is_question(self.text):
-            question = split_sentences(self.text)[-1]
-            missing = unsupported(f"{question} {answer}", self.story)
-            return "unsupported" * bool(missing), missing
+            return judged(self.story, split_sentences(self.text)[-1], answer.strip())
         is_about_itself = answer.strip() in ABOUT_ITSELF
         is_mine = self.story and any(map(read, split_sentences(self.text)))
         return ("", []) if is_about_itself or is_mine else ("no answer", [])
 
 
 def _bare(message: str) -> str:
-    return " ".join(message.lower().split()).rstrip(".?! ")
+    text = " ".join(message.lower().replace(" color ", " colour ").split()).rstrip(".?! ")
+    return re.sub(r"^(where|who|what)['’]s ", r"\1 is ", text)

@@ -45,7 +45,11 @@ NO_STORY = said(
 )
 FAULTS = {
     "left out": said("asked for, and not in this story: {words}"),
-    "unsupported": said("the story has no {words}: the answer is made up"),
+    "contradicted": said("as the story reads, the answer is: {words}"),
+    "unclear": said(
+        "not checked: the course's reader of stories does not understand “{words}”"
+    ),
+    "unsettled": said("the story does not settle this: the answer may be made up"),
     "no answer": said("this is no answer to that: the model did not understand; try /help"),
 }
 

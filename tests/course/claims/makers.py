@@ -198,6 +198,20 @@ def fits(seed):
     }
 
 
+# --- lab 13
+
+CUPS = "from solutions.generation import *\nfrom labkit.learner.lessons import cups\n"
+CUPS += "from labkit.learner.lessons.cups import *\nmodel = cups.trained()\n"
+
+
+@maker
+def thought(seed):
+    """Right answers behind a thought whose fourth step is wrong, with 4 and 8 steps given."""
+    names = lesson("13_thinking", "look-13-2 experiment-code experiment-with", CUPS)
+    with_thought, wrong = names["with_thought"], names["one_wrong"]
+    return {f"thought.{given}": with_thought(wrong, seed, given=given) for given in (4, 8)}
+
+
 # --- lab 08
 
 SMALL = "small-code look-8-3 break-zero-run"
@@ -241,10 +255,37 @@ def cleaning(seed):
 
 
 @maker
-def zeroing(seed):
-    names, found = lesson("08_training", SMALL, LESSON), {}
+def scaling(seed):
+    """One of the recorded runs of lab 08 again: how far another seed falls."""
+    from tests.course.claims.test_training_claims import run
+
+    return {"scaling.64.102400": run(64, 102_400, seed)[1]}
+
+
+def seeded_by_heart(seed):
+    names = lesson("08_training", SMALL, LESSON)
     small = names.setdefault("small", names["small_model"])
     names["small_model"] = lambda: small(seed)
+    return names
+
+
+@maker
+def overfit(seed):
+    names = seeded_by_heart(seed)
+    seen = names["by_heart"](names["adamw"])
+    other, norms = ([step[name] for step in seen] for name in ("other", "grad_norm"))
+    return {
+        "overfit.learned": seen[-1]["loss"],
+        "overfit.least": min(other),
+        "overfit.other": other[-1],
+        "overfit.norm": max(norms),
+        "overfit.norm_end": norms[-1],
+    }
+
+
+@maker
+def zeroing(seed):
+    names, found = seeded_by_heart(seed), {}
     for make, peak in (("adamw", 0.01), ("sgd", 1.0)):
         for name, how in (
             ("zeroed", names[make]),

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import solutions
+from labkit.course.paths import SOLUTIONS
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
 from storyworld import split_text
+from tests.course.claims.makers import lesson
 
 pytestmark = pytest.mark.slow
 
@@ -39,3 +41,17 @@ def test_margin():
     low = all(found and max(found) < 1 for found in marks)
     said("float8 changes some best tokens, at margins below 1; half have 5 or more",
          low and min(medians) > 5, shown)  # fmt: skip
+
+
+def test_tokens_per_word():
+    """09.a: the numbers of the model answer."""
+    setup = "from storyworld import split_text\nfrom solutions.byte_level import vocabulary\n"
+    per_word = lesson("09_tokenizer", "merges-run languages-code", setup)["per_word"]
+    before, after = ([f"{n:.1f}" for n in row] for row in per_word.values())
+    (e0, g0, _, c0), (e1, g1, _, c1) = before, after  # English, German, French, Chinese
+    claim = (
+        f"the English sentence takes {e1} tokens per word, {e0} before any merge; the German "
+        f"one {g1}, {g0} before; the Chinese one {c1}, exactly as many"
+    )
+    answers = (SOLUTIONS / "answers" / "tokenizer.md").read_text("utf-8")
+    said(claim, claim in answers and c0 == c1, per_word)

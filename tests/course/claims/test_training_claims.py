@@ -16,6 +16,7 @@ import torch
 from labkit.learner.lessons import lesson, scaling
 from labkit.learner.lessons.data import Rows
 from solutions.training import causal_lm_loss, learning_rate, train_step
+from tests.course.claims.makers import cells
 from tests.course.claims.makers import lesson as cells_of
 
 ROWS, LENGTH = 4, 128  # of a batch
@@ -55,20 +56,47 @@ def rows():
     return json.loads(scaling.RECORD.read_text("utf-8"))
 
 
+LAWS = ("sum_law", "product_law")
+
+
+@cache
+def laws():
+    setup = "from labkit.learner.lessons.scaling import *\n"
+    return cells_of("08_training", "law-code", setup)
+
+
+def off(form, bought, wanted):
+    """The relative errors of a law, fitted to the runs bought, on those wanted."""
+    factors, alpha, beta = laws()["fitted"](laws()[form], bought)
+    parameters, tokens, losses = scaling.columns(wanted)
+    return laws()[form](parameters, tokens, alpha, beta) @ factors / losses - 1
+
+
 def test_the_product_predicts_the_longer_runs_and_the_sum_does_not():
-    names = cells_of(
-        "08_training", "law-code", "from labkit.learner.lessons.scaling import *\n"
-    )
     runs, unseen = scaling.recorded()
     assert unseen.flops > max(run.flops for run in runs)
-    n, d, losses = scaling.columns([run for run in runs if run.tokens > 102_400])
-    off = {}
-    for form in ("sum_law", "product_law"):
-        short = [run for run in runs if run.tokens <= 102_400]
-        factors, alpha, beta = names["fitted"](names[form], short)
-        law = names[form](n, d, alpha, beta) @ factors
-        off[form] = (law / losses - 1).abs().median().item()
-    assert off["product_law"] < 0.1 < 0.2 < off["sum_law"], off
+    short = [run for run in runs if run.tokens <= 102_400]
+    longer = [run for run in runs if run.tokens > 102_400]
+    missed = {form: off(form, short, longer).abs().median().item() for form in LAWS}
+    assert missed["product_law"] < 0.1 < 0.2 < missed["sum_law"], missed
+
+
+def test_the_lesson_says_how_far_each_purchase_is_off():
+    runs, unseen = scaling.recorded()
+    missed = lambda form, bought: off(form, bought, [unseen]).item()  # noqa: E731
+    near = {(48, 409_600), (64, 409_600), (64, 204_800), (96, 204_800)}
+    near = [run for run in runs if (run.size, run.tokens) in near]
+    assert abs(missed("product_law", near)) < 0.01 < abs(missed("sum_law", near)) < 0.05
+    assert max(missed(form, runs) for form in LAWS) < 0
+    cheap = [run for run in runs if run.tokens <= 51_200]
+    bought = [run for run in cheap if run.size not in (20, 40)]
+    dear = [run for run in runs if run.tokens == 102_400 and run.size not in (20, 40)]
+    hit, high, low = (missed("product_law", few) for few in (bought, cheap, bought + dear))
+    assert abs(hit) < 0.02
+    assert (
+        f"with sizes 20 and 40 added the product is {100 * high:.0f} % too high, with the runs "
+        f"of 102,400 tokens added {-100 * low:.0f} % too low"
+    ) in cells("08_training")["unseen-after"]
 
 
 @pytest.mark.slow

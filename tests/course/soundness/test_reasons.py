@@ -79,8 +79,9 @@ PAIRS, NAMED = 60, 55
 def drawn_pairs(seed):
     """(lab, exercise, two versions of different mistakes, both at once), forever."""
     dice = Random(seed)
+    exercises = [(lab, exercise) for lab, exercise in EXERCISES if not exercise.hunt]
     while True:
-        lab, exercise = dice.choice(EXERCISES)
+        lab, exercise = dice.choice(exercises)
         listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
         first, second = (dice.choice(m.versions) for m in dice.sample(listed, 2))
         if both := combine(first, second):
@@ -103,3 +104,34 @@ def test_of_two_mistakes_at_once_one_is_named_and_no_third(folder):
         if tried == PAIRS:
             break
     assert not thirds and PAIRS - len(missed) >= NAMED, (missed, thirds)
+
+
+def diagnosed_with(exercise_id, *edits):
+    """What is told of the right answer with some edits, at home."""
+    lab, exercise = next((lab, e) for lab, e in EXERCISES if e.id == exercise_id)
+    cell = reference_cell(lab, exercise)
+    for before, after in edits:
+        assert before in cell
+        cell = cell.replace(before, after)
+    result = judged("visible", lab, exercise, names_with(lab, exercise, cell))
+    found = diagnose(result, oracle_of(lab), cell)
+    return [text for _, label, text in found.findings if label == "why"], found.bounds
+
+
+@pytest.mark.parametrize(
+    ("exercise", "edits", "text"),
+    [
+        ("9.3", [("<|im_end|>\\n", "<|im_end|>\\n\\n")], r"<|im_end|>\n\n"),
+        ("10.6", [("high << 4", "high << 3")], "with `high << 3` instead of `high << 4`"),
+        ("3.4", [("key, value, mask, scale", "key, value, None, scale")], "mask"),
+    ],
+)
+def test_a_small_edit_of_the_right_answer_is_told_and_costs_a_part(exercise, edits, text):
+    told, bounds = diagnosed_with(exercise, *edits)
+    assert len(told) == 1 and text in told[0] and bounds[1] <= 0.5, (told, bounds)
+
+
+def test_what_is_never_used_is_told():
+    idle = [("    wide = x.float()\n", "    wide = x.float()\n    half = x / 2\n")]
+    told, _ = diagnosed_with("1.1", *idle, ("* torch.rsqrt(variance + eps)", "* 0.123"))
+    assert told[0].endswith("`half` is computed and never used"), told

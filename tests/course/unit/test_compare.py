@@ -103,7 +103,7 @@ LOOKS = {
     "stopped after 10 s": {"failure": Failure("TimeLimit", "stopped after 10 s")},
     "the call did not return": {"values": []},
     "there is no parameter weight; it has gain": {"names": {"gain": [3]}},
-    "there is a parameter too many: bias (a buffer takes `persistent=False`)": {
+    "there is a parameter too many: bias (if it is a buffer: `persistent=False`)": {
         "names": {"weight": [3], "bias": [3]}
     },
     "parameter weight has shape (4,) instead of (3,)": {"names": {"weight": [4]}},
@@ -269,7 +269,7 @@ class Linear(torch.nn.Module):
         ({"weight": (2, 3)}, "weight has shape (4, 3) instead of (2, 3)"),
         ({"kernel": (4, 3)}, "there is a weight and no kernel"),
         ({"weight": (4, 3), "bias": (4,)}, "there is no bias"),
-        ({}, "there is a weight too many; a buffer takes `persistent=False`"),
+        ({}, "there is a weight too many; if it is a buffer: `persistent=False`"),
     ],
 )
 def test_weights_that_do_not_load_are_told_in_a_few_words(state, said):

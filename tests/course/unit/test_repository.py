@@ -158,7 +158,8 @@ def test_the_version_and_its_date_agree_everywhere():
     assert released in (ROOT / "CHANGELOG.md").read_text()
 
 
-DOCUMENTS = ("README.md", "README.zh-CN.md", "GRADING.md", "CONTRIBUTING.md", "SECURITY.md")
+DOCUMENTS = ("README.md", "README.zh-CN.md", "GRADING.md", "CONTRIBUTING.md", "SECURITY.md",
+             "labkit/author/learners/README.md")  # fmt: skip
 SPAN = re.compile(
     r"`([^`\n]+)`|^ *(?:\.venv/bin/)?(tinyllm .+)$|&& (?:\.venv/bin/)?(tinyllm .+)$", re.M
 )
@@ -166,23 +167,20 @@ PLACEHOLDER = re.compile(r"(?<![A-Za-z])(X|NN_LAB|LAB|NAME|xx)(?![A-Za-z])")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_commands_and_options_of_the_documents_exist(name):
+def test_commands_of_the_documents_are_understood_as_they_stand(name):
+    """With their arguments and options; a command alone, or up to an option, is a name."""
     commands, count = get_command(app).commands, 0
     spans = ["".join(found) for found in SPAN.findall((ROOT / name).read_text("utf-8"))]
-    for span in spans:
-        for line in re.split(r" && | \| |; ", span):
-            words = (
-                re.sub(r"^(\S*/|TINYLLM_LANG=\w+ )(?=tinyllm )", "", line).split("#")[0].split()
-            )
-            if words[:1] != ["tinyllm"] or len(words) < 2 or words[1].startswith("-"):
-                continue
-            command, rest, count = commands[words[1]], words[2:], count + 1
-            if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-                command, rest = command.commands[rest[0]], rest[1:]
-            known = {option for field in command.params for option in field.opts}
-            known |= {option for field in command.params for option in field.secondary_opts}
-            options = {word.split("=")[0] for word in rest if re.match("--?[a-z]", word)}
-            assert options <= known | {"--help"}, line
+    for line in (line for span in spans for line in re.split(r" && | \| |; ", span)):
+        plain = re.sub(r"^(\S*/|TINYLLM_LANG=\w+ )(?=tinyllm )", "", line).split("#")[0]
+        words = re.findall(r"'[^']*'|\S+", plain)
+        if words[:1] != ["tinyllm"] or len(words) < 2 or words[1].startswith("-"):
+            continue
+        command, count = commands[words[1]], count + 1
+        if len(words) > 2 and not words[-1].startswith("-"):
+            command.make_context(words[1], words[2:])
+        known = {o for field in command.params for o in (*field.opts, *field.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= {*known, "--help"}, line
     assert count or name == "SECURITY.md"
 
 

@@ -40,7 +40,7 @@ SWAPS = (  # the names of swaps in the notebooks
 )
 REQUEST = "Tell me a story about a boy named Max and a kite."
 DOCUMENTS = 16  # stories to measure the loss on
-TOKENS = 72  # to hear
+TOKENS = 72  # tokens of the text that is shown
 SEED = 3
 SAME = 1e-3  # nats; right parts that compute in a different order stay far below
 
