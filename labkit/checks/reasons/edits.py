@@ -1,5 +1,5 @@
-"""Small edits of the right answer, for what no listed mistake explains: a sign, a name, a
-number, a call, an argument or a step is another, or is missing."""
+"""Small edits of the right answer, for faults that no listed mistake explains: a sign, a name,
+a number, a call, an argument or a step is different or missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNS = {
     ast.Lt: "< <= >", ast.LtE: "<= < >=", ast.Gt: "> >= <", ast.GtE: ">= > <=",
     ast.Eq: "== !=", ast.NotEq: "!= ==",
 }  # fmt: skip
-ALIKE = (  # pairs of names that are mistaken for each other
+ALIKE = (  # pairs of names that are often confused
     "min max argmin argmax amin amax any all sum mean sin cos softmax log_softmax ceil floor "
     "rsqrt sqrt exp log sigmoid tanh cumsum cumprod cat stack repeat_interleave repeat "
     "round trunc append extend triu tril std var"
