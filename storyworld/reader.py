@@ -1,9 +1,9 @@
-"""Reads stories back from their text alone, and proves a sentence wrong.
+"""Read stories back from their text, and prove sentences wrong.
 
 The text may come from a model and be broken in any way. Every known phrase of a sentence is
 replaced by its class, "<P> gave the <X> to <P>.", and the rest is looked up in a table: the
-inverse of the templates. The events are told to a fresh world; what the world refuses is a
-contradiction. Nothing of the generator's own state is used.
+inverse of the templates. The events are told to a fresh world; an event that the world refuses
+is a contradiction. The generator's own state is not used.
 
     reading = read_story("Anna had a red ball. Ben gave the ball to Mia.")
     reading.contradictions     # [(sentence, why), ...]
@@ -39,7 +39,8 @@ class Reading:
     parsed: list[tuple[str, Args]] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
-    unclear: list[str] = field(default_factory=list)  # no meaning, or "she" fits two or nobody
+    # without a meaning, or "she" fits two people or nobody
+    unclear: list[str] = field(default_factory=list)
 
     @property
     def understood(self) -> int:
@@ -105,7 +106,8 @@ def read_story(text: str) -> Reading:
 
 
 def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
-    """Names for "she", "it", "the ball" and "the rabbit", and what has none."""
+    """Return names for "she", "it", "the ball" and "the rabbit", and the phrases without
+    one."""
     args, problems = dict(raw), []
     for name, phrase in raw.items():
         meant: str | None = phrase
@@ -214,7 +216,7 @@ def read(sentence: str) -> tuple[str, list[tuple[str, Args]]] | None:
 
 
 def look_up(masked: str, values: list[str]) -> list[tuple[str, Args]] | None:
-    """One event, or two that are joined by "and"."""
+    """Return one event, or two that are joined by "and"."""
     if masked in MEANINGS:
         kind, keys = MEANINGS[masked]
         return [(kind, dict(zip(keys, values, strict=True)))]
@@ -245,7 +247,8 @@ def agrees(args: Args) -> bool:
 
 
 def tables() -> dict[str, object]:
-    """What a reader in another language (labkit/look/static/reader.js) needs."""
+    """Return the tables that a reader in another programming language
+    (labkit/look/static/reader.js) needs."""
     names = ("gender", "prefixes", "plurals", "numbers", "places", "colours")
     found = {name: getattr(words, name.upper()) for name in names}
     found |= {"phrase": PHRASE.pattern.replace("(?P<", "(?<"), "start": START.pattern}

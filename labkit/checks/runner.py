@@ -77,7 +77,7 @@ class Result:
 
     @property
     def score(self) -> float:
-        """The share of the exercise's points."""
+        """The points earned in the exercise."""
         return round(self.exercise.points * self.share, 2)
 
     @property

@@ -39,7 +39,8 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     dtype: float32 within 1e-5 of the plain code, half precision within its rounding
     """
     if any(parameter.is_cuda for parameter in model.parameters()):
-        torch.backends.cuda.enable_cudnn_sdp(False)  # makes a plan per length: 60 ms a token
+        # it plans anew for each length: 60 ms per token
+        torch.backends.cuda.enable_cudnn_sdp(False)
     modules = [m for m in model.modules() if type(m).__module__.startswith(f"{REFERENCE}.")]
     for module in modules:
         name = type(module).__name__
@@ -83,7 +84,8 @@ def stack_experts(module: nn.Module) -> None:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """A linear layer as the reference makes it: not rounded to int8, pruned or with a bias."""
+    """Whether a linear layer is as the reference makes it: not rounded to int8, pruned or with
+    a bias."""
     return type(layer) is nn.Linear and "weight" in layer._parameters and layer.bias is None
 
 
@@ -116,7 +118,8 @@ def stack(
 
 
 def angles_of(self, start: int, end: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin of these positions, (1, T, D) each; computed for many positions and kept."""
+    """Return cos and sin of these positions, (1, T, D) each; they are computed for many
+    positions and kept."""
     table = vars(self).get("angles")
     if table is None or table[0].size(1) < end or table[0].device != device:
         config = self.config
@@ -143,7 +146,7 @@ def attention(self, hidden_states: Tensor, cos, sin, mask=None, cache=None) -> T
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(B, T, heads, D) rotated by the angles of its positions."""
+    """Rotate (B, T, heads, D) by the angles of its positions."""
     cos, sin = cos.to(x.dtype).unsqueeze(2), sin.to(x.dtype).unsqueeze(2)  # (1, T, 1, D)
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat((-second, first), dim=-1), sin)
@@ -160,7 +163,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
 
 
 def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, mask) -> Tensor:
-    """The reference's own steps: backward in bfloat16, torch's kernel takes far longer."""
+    """Attend with the reference's own steps: torch's kernel takes far longer for backward in
+    bfloat16."""
     code = home(self)
     if mask is CAUSAL:
         mask = code.causal_mask(query.size(2), key.size(2)).to(query.device)
@@ -199,7 +203,7 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def grouped(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-    """The experts' weighted output (N, E), with one product for all experts."""
+    """Return the experts' weighted output (N, E), with one product for all experts."""
     gate_up, down = vars(self)["stacks"]
     if len(tokens) <= FEW_TOKENS:
         gate, up = (tokens @ gate_up).chunk(2, dim=-1)  # (X, N, I)
@@ -218,7 +222,7 @@ def grouped(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
 
 
 def home(module: nn.Module) -> ModuleType:
-    """The file a module's class is written in, with what that imports."""
+    """Return the module in which a class is defined, with its imports."""
     return sys.modules[type(module).__module__]
 
 

@@ -20,7 +20,7 @@ from labkit.sandbox.inside.call import Outcome
 MOST_PARTS = 20
 MOST_NAMED = 5  # parts on each side that a sentence lists
 PLAIN = "values"  # the part "all numbers", without dtypes, gradients and side effects
-# some reasons explain nothing if everything is one part
+# all ranks as one part, as some explain nothing by themselves
 RANKS = said("all that is on the ranks")
 Key = int | str
 View = Callable[[list[Outcome]], list[Outcome]]

@@ -77,7 +77,7 @@ class Search:
         passed, rest = self.passed, self.failed
         while rest and len(found) < FAULTS and (equals := self.most_likely(rest, passed)):
             found.append(equals)
-            # passed checks, which a second fault must not change
+            # a second fault must not change these checks either
             passed = [*passed, *equals[0].checks]
             rest = [check for check in rest if check not in equals[0].checks]
         named = [equals[0].version for equals in found]
