@@ -195,7 +195,7 @@ class BrokenCheck(Exception):
 def checks_in(folder: str, module: str) -> list[Check]:
     """Return the checks of tests/FOLDER/test_MODULE.py in order, without calls.
 
-    Errors: whatever the file raises
+    Errors of the file are passed on
     """
     return _checks_of(TESTS / folder / f"test_{module}.py")
 
@@ -243,7 +243,7 @@ def prepared_checks(
         found = [c for c in checks_in(folder, module) if c.declaration.exercise == exercise.id]
         chosen = found if only is None else [found[only]]
         prepared = [check.prepared(seed) for check in chosen]
-    except Exception as error:  # whatever the file raises
+    except Exception as error:  # the file may raise anything
         raise BrokenCheck(fault(error)) from error
     if not prepared:
         where = f"tests/{folder}/test_{module}.py"

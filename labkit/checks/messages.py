@@ -19,7 +19,8 @@ MOST_LOOKS = 4
 MOST_KEYS = 8  # keys of a dict that are listed
 FOLD = 130  # characters
 
-# What differs, by the key of a Difference; a second sentence is for hidden checks, where no
+# The texts for differences, by the key of a Difference; a second sentence is for hidden checks,
+# where no
 # number of the reference may be read.
 LOOKS: dict[str, tuple[str, ...]] = {
     "odd": (said("what came back cannot be compared"),),

@@ -1,7 +1,8 @@
 """The answer to an exercise in a notebook, found by one rule in the notebook, in `tinyllm
 submit` and in grading.
 
-An answer is what its cell defines, with all that this uses by name. Imports, definitions and
+An answer is the definitions of its cell with everything that they use by name. Imports,
+definitions and
 assignments of other cells come along if the answer uses them; nothing else does.
 
 Which cell: the one that says so, by its directive (`# %% exercise 1.2: RMSNorm`), else by its
@@ -119,7 +120,7 @@ def defines(text: str, exercise: Exercise) -> bool:
 class Answer:
     """The answer to an exercise.
 
-    text       a block as it travels: the directive, the answer, what it uses of other cells
+    text       a complete block: the directive, the answer, the code that it uses of other cells
     source     the learner's cell, or the part of it that answers
     cell       that cell
     inferred   whether the cell does not name the exercise
@@ -201,7 +202,7 @@ class Notebook:
     def _block(
         self, exercise: Exercise, source: str, home: Cell, mark: str
     ) -> tuple[str, set[str]]:
-        """Return the answer as it travels, and the names that came from other cells.
+        """Return the answer as a complete block, and the names that came from other cells.
 
         source    the learner's cell, or a part of it
         home      the cell

@@ -17,7 +17,7 @@ from functools import lru_cache
 from labkit.course.lang import tr
 
 # Valid in IPython and not in Python: %time f(x), !ls, files = !ls, x?, ?x; and the
-# fence round code that was pasted from a page
+# fence around code that was pasted from a page
 MAGIC = re.compile(
     r"^(?P<indent>[ \t]*)(?:\w[\w., \t]*=[ \t]*)?[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$"
     r"|^[ \t]*\?{1,2}[\w.]+[ \t]*$|^[ \t]*```[\w ]*$",
@@ -106,7 +106,7 @@ def why_no_python(cell: str) -> str:
 
 @lru_cache(CACHED)
 def fingerprint(cell: str) -> str | None:
-    """Return a hash of the code alone, without comments, docstrings and layout; None if it does
+    """Return a hash of the code without comments, docstrings and layout; None if it does
     not parse. It is the same within one version of Python."""
     try:
         tree = ast.parse(tidied(cell))

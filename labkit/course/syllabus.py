@@ -200,7 +200,7 @@ class UnknownName(LookupError):
     """A lab or exercise that does not exist here; the message names similar ones."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython shows the message alone."""
+        """Let IPython show only the message."""
         return [str(self)]
 
 

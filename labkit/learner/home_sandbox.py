@@ -1,7 +1,7 @@
 """The rules of grading for code at home: the same packages, fresh settings of torch, a limit
 of CPU time.
 
-The limit is a signal and not a process of its own, which would have to import torch for each
+The limit is a signal and not a separate process, which would have to import torch for each
 check. The price: a long call of C code is stopped late, and nothing is stopped on Windows.
 """
 
@@ -148,7 +148,7 @@ def at_ticks(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[N
     folder, the innermost first.
 
     Measure the CPU time of this thread only: torch's other threads may spin. There are no ticks
-    on Windows and outside the main thread, which alone gets signals.
+    on Windows and outside the main thread, as only that gets signals.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or not hasattr(signal, "setitimer"):

@@ -33,8 +33,8 @@ CAUSAL = "causal"  # instead of a mask: every token sees itself and all before i
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """Put the fast forward functions into the reference's modules, in place; return model.
 
-    last_logits_only: to write text. A call with a cache returns the scores of the last token
-    alone, (B, 1, V), which is all that `generate` looks at. Matrices move in memory: these
+    last_logits_only: to write text. A call with a cache returns only the scores of the last
+    token, (B, 1, V), as `generate` needs no others. Matrices move in memory: these
     Parameters are not contiguous, and those of experts may be changed in place only.
     dtype: float32 within 1e-5 of the plain code, half precision within its rounding
     """

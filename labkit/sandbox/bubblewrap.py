@@ -2,7 +2,7 @@
 
     bubblewrap     namespaces of its own: no network, no other process, no file but Python and
                    its packages, all of it read-only; no privileges
-    inside it, or alone where there is no bubblewrap: the layers of labkit.sandbox.inside.limits
+    inside it, or by themselves without bubblewrap: the layers of labkit.sandbox.inside.limits
 
 This module starts a worker in it; probe.py finds the one that works here.
 """

@@ -272,7 +272,8 @@ class Worker:
         return answers
 
     def _outcome(self) -> Outcome:
-        """One budget of wall-clock time and of bytes for all that a request gives."""
+        """Receive an outcome; one budget of wall-clock time and of bytes covers all outcomes of
+        a request."""
         limit = min(MAX_ANSWER, MAX_ANSWERS - self.received)
         answer = receive(self.channel, limit, self.deadline - time.monotonic(), self._is_idle)
         self.received += len(answer)

@@ -24,7 +24,7 @@ from tests.course.grading.samples import set_due
 # The tests run side by side, and so do what they start: threads that wait for each other
 # would burn time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["TINYLLM_LANG"] = "en"  # whatever the machine speaks
+os.environ["TINYLLM_LANG"] = "en"  # in any language of the machine
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before transformers imports Triton
 # on machines without bubblewrap: only our own code runs
 os.environ.setdefault("TINYLLM_NO_SANDBOX", "1")

@@ -1,7 +1,7 @@
 """Odd but honest forms of a notebook of lab 01, as people hand it in: its code cells, and the
 points of each exercise.
 
-In a cell @1, @2 and @3 stand for the right answers, @b1 ... for the same without their
+In a cell @1, @2 and @3 mean the right answers, @b1 ... for the same without their
 directive, @s1 ... for the empty cells as they are released. An exercise that a form does not
 mention has a right answer in its own cell.
 """

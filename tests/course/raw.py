@@ -34,7 +34,7 @@ PHRASE = re.compile(r"\b[A-Za-z]+(?: [a-z]{2,})+")
 def english_in(text: str, given: str = "") -> list[str]:
     """The English phrases of a Chinese text, without code and stories.
 
-    given    a text whose words may stand in it: the code that printed it
+    given    a text whose words are allowed: the code that printed it
     """
     known = WORLD | set(re.findall(r"[a-z]+", f"{TERMS} {given}".lower()))
     phrases = PHRASE.findall(CODE.sub(" · ", text))

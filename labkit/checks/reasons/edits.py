@@ -27,12 +27,13 @@ STEPS = (ast.Expr, ast.Assign, ast.AugAssign, ast.Continue, ast.Break, ast.Retur
 MOST_QUOTED = 60  # characters
 INSTEAD = said("the result is what the right code gives with `{new}` instead of `{old}`")
 WITHOUT = said("the result is what the right code gives without `{name}`")
-# What is quoted, what of it is replaced, by what, and the name of what is left out
+# The quoted code, the old and the new text in it, and the name of a part that is left out
 Edit = tuple[ast.AST, ast.AST | tuple[int, int], str, str]
 
 
 def edits_of(lab: Lab, exercise: Exercise, cell: str, kind: str) -> list[Version]:
-    """The right answer with each small edit that can be told in words of the learner's cell,
+    """Yield the right answer with each small edit that can be described in words of the
+    learner's cell,
     outside lines that the cell has, too; as a mistake of this kind."""
     right, found = reference_cell(lab, exercise), dict[str, Version]()
     code = _Code(right, cell)

@@ -21,8 +21,9 @@ FAULTS = 2  # mistakes named for one answer
 EQUALS = 2  # sentences of mistakes with the same outcomes
 PROBES = 4  # failed checks for which explaining mistakes are searched
 PAIRS = 24  # pairs of mistakes that are tried at most
-QUICK_SECONDS = 0.5  # of CPU time, after which only what the code shows is tried
-MOST_SECONDS = 6.0  # after which nothing is
+# seconds of CPU time, after which only mistakes that the code shows are tried
+QUICK_SECONDS = 0.5
+MOST_SECONDS = 6.0  # seconds after which no mistake is tried
 
 
 @dataclass
@@ -126,8 +127,9 @@ class Search:
         return enough or self.best(whole, rest, passed, 0.0)
 
     def least_share(self, probe: CheckResult, number: int) -> float:
-        """Of its edit, which the code has to show more of for a mistake to be tried on a probe:
-        what explains all explains the first probe; and errors alone name nothing."""
+        """Return the share of its edit that the code must exceed before a mistake is tried on a
+        probe: a mistake that explains everything explains the first probe; errors alone name no
+        mistake."""
         is_error = probe.difference.kind == "nan" or self.raised(probe)
         is_quick = number == 0 and thread_time() - self.start < QUICK_SECONDS
         return UNCLEAR if is_error else -inf if is_quick else 0.0

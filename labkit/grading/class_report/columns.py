@@ -1,6 +1,6 @@
 """The columns of the class tables, of a lab and of the course, in the CSV and on the page.
 
-A new column is a row of COLUMNS, or of FIRST to stand before the exercises; one that only the
+A new column is a row of COLUMNS, or of FIRST to be before the exercises; one that only the
 table of a lab or of the course has is a row of LAB or COURSE.
 """
 

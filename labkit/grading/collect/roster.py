@@ -187,6 +187,6 @@ def split_name(name: str) -> dict[str, str]:
 
 
 def normalize_name(text: str) -> str:
-    """Letters and digits alone, without case and accents: how names are compared."""
+    """Return a name's letters and digits, without case and accents, to compare it."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     return "".join(letter for letter in plain if letter.isalnum())

@@ -1,4 +1,4 @@
-"""The assembly in grading: all that one learner handed in, put together in the worker.
+"""The assembly in grading: all of one learner's answers, put together in the worker.
 
 It earns no points, since every exercise got its own. It reports whether the learner's parts
 make the model, or which of them is the first to deviate. The reference replaces missing

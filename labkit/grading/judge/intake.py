@@ -221,7 +221,7 @@ def plain_name(name: str) -> str:
 
 
 def quoted(name: str, most: int = MAX_QUOTED) -> str:
-    """Cut a name that a learner chose to what a note can show."""
+    """Shorten a name that a learner chose, so that a note can show it."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

@@ -7,8 +7,8 @@ All calls of an exercise are one request, in the process that the learner's exer
 (one for each exercise would cost 20 to 80 % more CPU). It ends after an answer that is not
 right, or is unusual: its changes to the process are gone before the next one.
 
-An answer that is not fully right is asked once more, in a process of its own, each check
-twice: a check counts only if it passes both times. So neither the leftovers of an earlier
+An answer that is not fully right is tried once more in a new process, each check twice: a check
+counts only if it passes both times. So neither the leftovers of an earlier
 exercise nor a busy machine cost points, and a table of answers earns none. If the process died
 or had
 no memory, the reference is tried, then the answer again: the machine may have been the cause.
@@ -161,7 +161,7 @@ class Judge:
         return replace(graded, timed_out=came.timed_out, doubtful=doubtful)
 
     def _ask_alone(self, code: SubmittedCode, submitted: str) -> tuple[Result | None, Answers]:
-        """Ask in a process of its own, with each check twice."""
+        """Ask in a new process, with each check twice."""
         self._end_worker()
         try:
             return self._ask(code, submitted, all_twice=True)

@@ -89,7 +89,7 @@ class QuestionMaker:
         return any(call.most_operations or call.most_numbers for call in calls)
 
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
-        """Return the seed of the numbers that all submissions get, or that one alone gets."""
+        """Return the seed of the numbers for all submissions, or for a single one."""
         about = f"{exercise.id} {submitted}".strip().encode()
         return hmac.new(self.secret, about, hashlib.sha256).hexdigest()
 

@@ -90,7 +90,7 @@ class Standing:
 
     @property
     def excused(self) -> bool:
-        """From the whole lab."""
+        """Whether the learner is excused from the whole lab."""
         return bool(self.exercises) and not self.counted
 
     @property

@@ -4,7 +4,7 @@ A result that exists is never made again, however the run before ended. A change
 check, reference or released stub has a different name; its first half depends on the submission
 alone. A result holds shares of the points, not points.
 
-Unlike a database of ours, a file per result survives a kill at any moment without further code.
+A file per result survives a kill at any moment; a database of ours would need code for that.
 The price: results of earlier versions stay until somebody deletes them."""
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Model:
     expert_inner: int
     dense_layers: int  # the first ones, without experts
     kv_latent: int
-    rope_dim: int  # of a key, beside its latent
+    rope_dim: int  # of a key, in addition to its latent
     extra: str
     source: str  # an arXiv number, or an address
 
@@ -116,7 +116,7 @@ def _model(row: dict[str, str]) -> Model:
 
 
 MODELS = _load()
-# What `table` shows
+# The columns of `table`
 COLUMNS = [
     "name", "year", "category", "billions", "active", "norm", "placement", "position",
     "activation", "attention", "window", "state", "layers", "width", "heads", "kv_heads",

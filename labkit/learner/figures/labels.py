@@ -24,7 +24,7 @@ PLACE = re.compile(r"\{\d\}")
 
 
 def label(text: str) -> str:
-    """Translate a label; one that is in no catalog stays as it is."""
+    """Translate a label; a label that is in no catalog stays unchanged."""
     if language() == ENGLISH or not re.search("[a-z]{2}", text):
         return text
     if (translated := tr(text)) != text:

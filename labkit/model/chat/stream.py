@@ -217,7 +217,7 @@ def fit_history(
     """Return the newest messages whose prompt fits into `room` tokens, and that prompt.
 
     Whole turns are dropped, the oldest first; a system message and the last question stay,
-    and if they alone are too long the prompt is longer than `room`.
+    if these are too long by themselves, the prompt is longer than `room`.
     """
     history = list(messages)
     while True:

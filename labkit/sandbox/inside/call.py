@@ -116,7 +116,7 @@ class Call:
         return self
 
     def drawn_from(self, probs: Tensor) -> Call:
-        """Say which probabilities the counts of draws must fit (summary "counts")."""
+        """Set the probabilities that the counts of draws must fit (summary "counts")."""
         self.probs = probs
         return self
 

@@ -11,12 +11,13 @@ find in the feedback.
 
 What each layer claims to stop:
 
-    split       learner code in a process of its own, with limits, that holds no test and no
-                answer; plain bytes cross, one question at a time (every system)
-    kernel      also Landlock, seccomp, and another look at what is left (Linux)
+    split       learner code in a separate process with limits, without a test or an answer;
+                plain bytes cross, one question at a time (every system)
+    kernel      also Landlock, seccomp, and a check for leftovers (Linux)
     bubblewrap  also namespaces: no network, no other process, no file that is not Python's
 
-What nothing here stops: a cell sees the inputs of its hidden checks while it is asked, and may
+Nothing here stops the following: a cell sees the inputs of its hidden checks while it is asked,
+and may
 forge its answers to them. That helps nobody: what earned points is asked once more with numbers
 that depend on all that was handed in with it, so that a forged answer has to be right for
 numbers that its author has not seen (test_intake.py learns a whole run by heart). Only one

@@ -1,7 +1,8 @@
 """Every hostile submission, thrown at the first layer that claims to stop it and at the layer
 below, and a few at `tinyllm grade` in the middle of an honest class.
 
-tests/course/attacks says what each attack tries; attacks/__init__.py says what nothing stops.
+tests/course/attacks says what each attack tries; attacks/__init__.py lists those that nothing
+stops.
 """
 
 import builtins
@@ -88,7 +89,7 @@ def processes_left(world):
 
 
 class Split(Sandbox):
-    """No more than a process of its own with limits: no Landlock, no seccomp."""
+    """Only a separate process with limits: no Landlock, no seccomp."""
 
     OFF = (
         "from labkit.sandbox.inside import limits, seccomp; "

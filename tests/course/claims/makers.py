@@ -3,7 +3,7 @@
 A maker runs the notebook's own cells, with the reference in place of a learner's code, and
 returns {name of a record: a number}. `python -m tests.course.claims.makers [MAKER ...]` makes
 the records again, ten seeds each; `pytest -m slow tests/course/claims` does so in a scratch
-file and holds the lessons' sentences to what came out.
+file and checks the lessons' sentences against the new records.
 """
 
 import json

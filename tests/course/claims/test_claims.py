@@ -110,7 +110,7 @@ for place, budget in enumerate(range(0, 26, 4)):
 @pytest.mark.parametrize("module, claim", CLAIMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_a_sentence_says_what_its_record_says(module, claim):
     sentence = filled(claim, RECORDED)
-    whole = re.compile(rf"(?<!\d){re.escape(sentence)}(?!\.?\d)")  # 85 does not stand in 850
+    whole = re.compile(rf"(?<!\d){re.escape(sentence)}(?!\.?\d)")  # 85 is not in 850
     found = [text for text in places(module) if whole.search(flat(text))]
     assert found, f"{module} has no sentence: {sentence}"
     assert not untrue(claim, RECORDED), f"not true of the records: {sentence}"

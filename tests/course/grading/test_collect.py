@@ -387,7 +387,7 @@ def test_notebooks_from_different_sources_are_a_question(inbox):
     assert len(OpenIssues(inbox.root).open()) == 2
     assert not {"collected/doejohn"} & {one.kept for one in OpenIssues(inbox.root).open()}
     assert B in inbox.kept("collected/unknown")
-    lines = inbox.take({f"doejohn/{FILE}": A}, "other")  # the same notebook is no dispute
+    lines = inbox.take({f"doejohn/{FILE}": A}, "other")  # the same notebook is not a dispute
     assert [line.state for line in lines] == [issues.SAME]
 
 

@@ -43,7 +43,7 @@ def bare():
 
 
 def ask(workers, body, banned=()):
-    """The outcome of f(x) with this body, in a process of its own."""
+    """Run f(x) with this body in a new process; return the outcome."""
     source = f"import os, torch\n\ndef f(x):\n    {body}\n"
     call = Call("f", x=torch.arange(3.0))
     return workers.answer(LoadRequest({"lab": source}, "lab"), [call], banned).outcomes[0]

@@ -74,7 +74,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
     for body in (
         "os.write(door(), b'x'); __import__('time').sleep(60)",  # half a frame, then silence
         "os.write(door(), b'\\xff\\xff\\xff\\xff'); return x",  # a frame of four gigabytes
-        "os.write(door(), b'\\x04\\0\\0\\0oops'); return x",  # a frame that is no answer
+        "os.write(door(), b'\\x04\\0\\0\\0oops'); return x",  # a frame that is not an answer
         "return {'a': 'y' * 20_000_000}",
     ):
         with monkeypatch.context() as patch:

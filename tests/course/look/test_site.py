@@ -284,7 +284,7 @@ def test_what_is_kept_is_not_executed_again_and_each_part_has_its_line(monkeypat
 
 
 def test_a_page_is_made_again_when_its_notebook_changes(monkeypatch, tmp_path):
-    """The others stay as they are; all are made again after a call that did not end."""
+    """The others stay unchanged; all are made again after a call that was interrupted."""
     made, versions = [], {"rmsnorm": "1", "tour": "1"}
     monkeypatch.setattr(edition, "key", lambda lab: versions[lab.module])
     folders = [tmp_path / "html", tmp_path / "kept"]

@@ -48,7 +48,7 @@ def test_a_right_part_changes_neither_numbers_nor_words(norm_written):
     assert yours.name == "with your RMSNorm" and not found.notes
     assert yours.text == ships.text and yours.text.split()
     assert yours.nats == pytest.approx(ships.nats, abs=1e-5)
-    assert 0 < ships.nats < 5  # stories are what it was trained on
+    assert 0 < ships.nats < 5  # the model was trained on stories
 
 
 def test_a_wrong_part_is_measured_all_the_same_and_its_check_named(norm_written):

@@ -1,4 +1,4 @@
-"""The kernels against torch, their counts against formulas; compiled where there is a GPU."""
+"""The kernels compared with torch, their counts with formulas; compiled if there is a GPU."""
 
 import inspect
 import json

@@ -107,7 +107,7 @@ def test_of_two_mistakes_at_once_one_is_named_and_no_third(folder):
 
 
 def diagnosed_with(exercise_id, *edits):
-    """What is told of the right answer with some edits, at home."""
+    """Return the sentences of a report at home on the right answer with some edits."""
     lab, exercise = next((lab, e) for lab, e in EXERCISES if e.id == exercise_id)
     cell = reference_cell(lab, exercise)
     for before, after in edits:

@@ -2,8 +2,8 @@
 each of them, at home and in grading.
 
 A shortcut is a line before an answer: an argument that counts only if the batch has several
-texts, the first row's values for all rows, and the like. One that changes nothing of what the
-docstring promises is listed in ALIKE, with the reason.
+texts, the first row's values for all rows, and the like. A shortcut that the docstring allows
+is listed in ALIKE, with the reason.
 """
 
 import ast

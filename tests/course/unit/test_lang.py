@@ -109,7 +109,7 @@ def test_a_message_in_another_language(own):
         assert tr("{file} is empty", file="rope.py") == "rope.py 是空的"
         assert ntr("one {n} line", "{n} lines", 3) == "3 行"
         assert tr("not in any catalog") == "not in any catalog"
-        assert tr("it changed") == "it changed"  # fuzzy: English, not an old text
+        assert tr("it changed") == "it changed"  # a fuzzy message is shown in English
     assert tr("{file} is empty", file="rope.py") == "rope.py is empty"
     assert ntr("one {n} line", "{n} lines", 1) == "one 1 line"
 

@@ -4,7 +4,7 @@
     swapped({"ReLU for silu": {"silu": torch.relu}})        # any other part
 
 A part is a name in the course's code, and is replaced in all modules that have this name;
-"gqa.RMSNorm" is replaced in gqa.py alone. All other parts are the course's own, so that rows
+"gqa.RMSNorm" is replaced only in gqa.py. All other parts are the course's own, so that rows
 differ only in the replaced parts.
 """
 

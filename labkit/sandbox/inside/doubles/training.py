@@ -180,7 +180,7 @@ def training(
 
 
 class Shared(WindowModel):
-    """One model for all that a call makes with the same arguments."""
+    """One model shared by all doubles that a call makes with the same arguments."""
 
     shared = True
 
@@ -194,7 +194,7 @@ def momentum(model: nn.Module) -> Momentum:
 
 
 def draws(seed: int) -> torch.Generator:
-    """One generator for all that a call makes with the same seed."""
+    """One generator shared by all doubles that a call makes with the same seed."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -202,7 +202,7 @@ draws.shared = True
 
 
 class Disk(Double, io.BytesIO):
-    """A file that stays between the steps of a call; each step finds it at its beginning.
+    """A file that is kept between the steps of a call; each step reads it from the beginning.
 
     trainer    trains for `steps` steps, saves itself here, and trains on
     generator  of another trainer; each step reports what it would draw next

@@ -254,7 +254,7 @@ def numbered_from(number: int) -> Iterator[None]:
 
 @contextmanager
 def launched(kernel: str, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """While open, accesses belong to this launch of a kernel."""
+    """While open, accesses are counted for this launch of a kernel."""
     launch = Launch(kernel, [Traffic.of(name, tensor) for name, tensor in tensors.items()])
     _running.append(launch)
     try:
