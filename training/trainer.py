@@ -144,7 +144,7 @@ class Trainer:
     def save(self, unlogged: list[dict[str, float]]) -> None:
         """Add a line to the log, and write the model and all that is needed to resume."""
         mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
-        tokens, loss = self.recipe.tokens_a_step, self.part("causal_lm_loss")
+        tokens, loss = self.recipe.tokens_per_step, self.part("causal_lm_loss")
         line = {
             "step": self.step,
             "tokens": self.step * tokens,

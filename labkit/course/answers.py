@@ -234,7 +234,7 @@ class Notebook:
         if missing - self.known:
             needed |= reach([STAR], find)[0]
         text = only(cells.tidied(text), answer, needed | whole)
-        text = cells.headed(text, exercise, mark)
+        text = cells.with_directive(text, exercise, mark)
         others = sorted(needed & places.keys(), key=places.__getitem__)
         carried = {name for each in others if not each.is_import for name in each.binds}
         sources = dict.fromkeys(statement.source for statement in others)

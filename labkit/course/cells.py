@@ -79,7 +79,7 @@ def block(module: str, exercise_id: str) -> str | None:
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
     """Return the module with the exercise's block replaced by `cell`, or with a new one at its
     end."""
-    cell = headed(FUTURE.sub("", tidied(cell)), exercise).rstrip()
+    cell = with_directive(FUTURE.sub("", tidied(cell)), exercise).rstrip()
     pieces = split(module)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
     if exercise.id not in [key for key, _ in pieces]:
@@ -90,7 +90,7 @@ def with_block(module: str, exercise: Exercise, cell: str) -> str:
     return re.sub(r"^(?=import |from )", FUTURE_LINE, module, count=1, flags=re.MULTILINE)
 
 
-def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
+def with_directive(cell: str, exercise: Exercise, added: str = ADDED) -> str:
     """Return the cell with the exercise's directive as its first line, and no other directive.
 
     Lines above the directive move below it, as they would fall into the previous block.

@@ -25,7 +25,13 @@ from labkit.course.report import Report, Status
 from labkit.course.statements import strip_unused
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.home_sandbox import ENDLESS, FRESH, HomeSandbox, OutOfTime, torch_set_to
+from labkit.learner.home_sandbox import (
+    ENDLESS,
+    FRESH,
+    HomeSandbox,
+    OutOfTime,
+    use_torch_settings,
+)
 from labkit.learner.record import record_pass
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
@@ -45,7 +51,7 @@ def check_exercise(
     hint     the next step of a learner whose code is wrong, such as 'hint("1.2") shows ...'
     quiet    leave out the output of the learner's code
     """
-    with torch_set_to(FRESH):
+    with use_torch_settings(FRESH):
         sandbox = HomeSandbox(workspace.folder(), quiet)
         report, score = _judge(lab, exercise, hint, sandbox)
         if report.status is Status.NOT_YET:
@@ -254,7 +260,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         sources |= workspace.completed_modules(labs)
     ask = HomeSandbox(workspace.folder(), quiet=True).limited(package_in(workspace.folder()))
     try:
-        with torch_set_to(FRESH), imported(sources, workspace.folder()):
+        with use_torch_settings(FRESH), imported(sources, workspace.folder()):
             verdict = judged(ask, sources)
     except OutOfTime as stopped:
         return Report(tr(ASSEMBLY), Status.NOT_CHECKED, stopped_rows(stopped, None))

@@ -72,7 +72,7 @@ class HomeSandbox:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Run a block of the learner's code under the limits. Errors: OutOfTime"""
-        with suppress(TimeLimit), torch_set_to(self.settings):
+        with suppress(TimeLimit), use_torch_settings(self.settings):
             try:
                 with (
                     self._time_limit(), as_in_grading(), known_packages_alone(),
@@ -194,7 +194,7 @@ class KeptOutput(CountedOutput):
 
 
 @contextmanager
-def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
+def use_torch_settings(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
     """While open, torch has these settings instead of the notebook's."""
     before = torch_settings()
     set_torch(*settings)

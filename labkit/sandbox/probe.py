@@ -69,12 +69,12 @@ def probed(sandbox: Sandbox) -> Sandbox:
     ):
         secret = Path(folder) / "secret"
         secret.write_text("the gradebook")
-        ends = ends_of(workers, {"path": str(secret), "port": server.getsockname()[1]})
+        ends = attempt_results(workers, {"path": str(secret), "port": server.getsockname()[1]})
     unstopped = [name for name, end in ends.items() if not end.startswith("stopped by")]
     return replace(sandbox, unstopped=tuple(unstopped))
 
 
-def ends_of(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
+def attempt_results(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
     """Return the end of each attempt in one worker; "" if it gave no answer."""
     from labkit.sandbox.inside.call import Call
     from labkit.sandbox.inside.wire import Gone

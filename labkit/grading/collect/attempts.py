@@ -228,7 +228,7 @@ class SourceLayout:
         """
         found = match.groupdict()
         number = "user" if "user" in found else "id"
-        user, late = found.get(number) or "", no_clock(self.platform)
+        user, late = found.get(number) or "", late_without_clock(self.platform)
         if slug is not None:
             end = match.end(number)
             if not match.string.startswith(slug) or end <= len(slug):
@@ -267,7 +267,7 @@ def best_layout(texts: Sequence[str]) -> tuple[Platform | None, Layout | None]:
     return min(fits, default=(0, 0, None, None))[2:]
 
 
-def no_clock(platform: Platform) -> bool | None:
+def late_without_clock(platform: Platform) -> bool | None:
     """Return False, not late, for a platform without times; None for any other."""
     return None if platform.clock else False
 
@@ -278,4 +278,4 @@ def claim_called(key: str) -> Claim | None:
         return None
     name = key[len(platform.name) + 1 :]
     user = name * platform.has_users
-    return Claim(names=(name,), user=user, late=no_clock(platform), platform=platform)
+    return Claim(names=(name,), user=user, late=late_without_clock(platform), platform=platform)

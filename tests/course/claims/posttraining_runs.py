@@ -110,7 +110,7 @@ def settings_of(name):
     return STEADY if name == "steady" else {"reward": globals()[name]}
 
 
-def again(found):
+def train_again(found):
     """Train all runs of a record once more."""
     torch.set_num_threads(1)
     train_all = lambda name, runs: [train(run["seed"], **settings_of(name)) for run in runs]  # noqa: E731

@@ -160,7 +160,7 @@ def test_the_claims_hold_when_a_record_is_made_again(name, tmp_path):
 
 @pytest.mark.slow
 def test_the_claims_of_lab_11_hold_when_all_is_trained_again():
-    again = RECORDED | posttraining_runs.flat(posttraining_runs.again(rewards.recorded()))
+    again = RECORDED | posttraining_runs.flat(posttraining_runs.train_again(rewards.recorded()))
     for module, claim in CLAIMS:
         if "rl_" in claim["says"] + claim.get("holds", ""):
             print(module, "|", filled(claim, again))

@@ -43,7 +43,7 @@ def run(size, tokens, seed):
     return sum(p.numel() for p in model.parameters()), round(loss, 4)
 
 
-def again(rows):
+def train_again(rows):
     """Train these rows of the record again."""
     torch.set_num_threads(1)
     for size, _, tokens, _, seed in rows:
@@ -102,10 +102,10 @@ def test_the_lesson_says_how_far_each_purchase_is_off():
 @pytest.mark.slow
 def test_runs_that_are_trained_again_lose_as_much():
     short = [row for row in rows() if row[0] in (16, 64) and row[2] <= 51_200]
-    for row, made in zip(short, again(short), strict=True):
+    for row, made in zip(short, train_again(short), strict=True):
         assert made[:3] == row[:3] and abs(made[3] / row[3] - 1) < 0.02, (row, made)
 
 
 if __name__ == "__main__":
-    made = ",\n".join(map(json.dumps, again(rows())))
+    made = ",\n".join(map(json.dumps, train_again(rows())))
     scaling.RECORD.write_text(f"[\n{made}\n]\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from labkit.grading.collect import deliver
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import EXECUTORS
 from tests.course.grading.samples import LAB, zipped
-from tests.course.grading.two_learners import here, two_hand_in
+from tests.course.grading.two_learners import judge_here, two_hand_in
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def inbox(inboxes):
 @pytest.fixture
 def handed_in(released_course, tmp_path, monkeypatch):
     """A course with two notebooks to be graded, by a judge in this process."""
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     course = Course(shutil.copytree(released_course.root, tmp_path / "two"))
     two_hand_in(course)
     return course

@@ -163,7 +163,7 @@ def case_of(row):
 
 
 @pytest.mark.parametrize("source", ["in", "export.zip"])
-def test_whose_it_is(inboxes, source):
+def test_the_layout_decides_the_owner(inboxes, source):
     """The layout of the source decides; a name inside a learner's folder or zip never does."""
     for row in filter(None, LAYOUTS.splitlines()):
         files, expected, lost = case_of(row)
@@ -723,7 +723,7 @@ def test_a_person_may_let_the_blank_notebook_count(inbox):
 
 
 @pytest.mark.parametrize("beside", ["solutions/rmsnorm.py", "tests/rmsnorm.py", "rope.py"])
-def test_files_of_the_course_and_empty_modules_are_no_question(inbox, beside):
+def test_files_of_the_course_and_empty_modules_raise_no_question(inbox, beside):
     full = module(*LAB.exercises)
     files = {f"ann/{FILE}": A, f"ann/{beside}": full, f"bob/{FILE}": B,
              "bob/tinyllm/rmsnorm.py": module()}  # fmt: skip

@@ -236,7 +236,7 @@ def test_gradescopes_student_number_decides_before_a_name(inbox):
     assert "70005 or 70006" in line.note
 
 
-def test_canvas_test_student_is_nobody(inbox):
+def test_the_test_student_of_canvas_is_not_a_learner(inbox):
     text = 'Student,ID,SIS Login ID,Section\n"Lee, Ann",501,ann7,A\n"Student, Test",777,t,A\n'
     path = roster(inbox, text)
     assert [person.id for person in read_roster(path).people] == ["ann7"]

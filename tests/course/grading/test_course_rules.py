@@ -210,7 +210,7 @@ def stamp(days):
 
 
 @pytest.fixture
-def odd(course):
+def mixed(course):
     """A class with everything: overrides, extra credit, written answers, lateness, excuses."""
     course = ruled(course, RULES)
     apply_course_rules(course, LAB)
@@ -238,16 +238,16 @@ NUMBERS = {
 }
 
 
-def test_every_number_of_every_table_adds_up(odd):
+def test_every_number_of_every_table_adds_up(mixed):
     seen = Console(width=200, file=io.StringIO())
-    (odd.root / "submitted" / "gone").mkdir()
-    report_again(odd)
-    print_remarks(odd.remarks, seen)
-    rows = {row["learner"]: row for row in rows_of(odd.root / f"{LAB.name}.csv")}
+    (mixed.root / "submitted" / "gone").mkdir()
+    report_again(mixed)
+    print_remarks(mixed.remarks, seen)
+    rows = {row["learner"]: row for row in rows_of(mixed.root / f"{LAB.name}.csv")}
     numbers = {name: [float(row[key]) for key in KEYS]
                for name, row in rows.items() if row["automatic"]}  # fmt: skip
     assert numbers == NUMBERS
-    page = (odd.root / f"{LAB.name}.html").read_text().partition('<h2 id="table">')[2]
+    page = (mixed.root / f"{LAB.name}.html").read_text().partition('<h2 id="table">')[2]
     titles, *lines = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
     titles = re.findall("<th[^>]*>(.*?)</th>", titles)
     for name, (automatic, hand, *_, penalty, total, possible, waiting) in numbers.items():
@@ -257,7 +257,7 @@ def test_every_number_of_every_table_adds_up(odd):
         (line,) = (line for line in lines if f">{name}<" in line)
         shown = dict(zip(titles, re.findall(r"<td[^>]*>(.*?)</td>", line), strict=True))
         assert [float(shown[key]) for key in KEYS] == NUMBERS[name], name
-        text = page_of(odd, name).read_text()
+        text = page_of(mixed, name).read_text()
         assert f"<b>{total:g}</b> of {possible - waiting:g} points" in text, name
         assert (f"{waiting:g} to be graded by a person" in text) == bool(waiting)
         assert (f"after {penalty:g} were taken off" in text) == bool(penalty)
@@ -265,7 +265,7 @@ def test_every_number_of_every_table_adds_up(odd):
     assert rows["exc"]["why"].startswith("1.3: ")
     assert rows["exc"]["why"].endswith("; excused: 1.2")
     assert rows["gone"]["of"] == "0" and rows["over"]["look at"].startswith("1.a: 2 by hand")
-    (total,) = (row for row in rows_of(odd.root / "class.csv") if row["learner"] == "late")
+    (total,) = (row for row in rows_of(mixed.root / "class.csv") if row["learner"] == "late")
     assert (total[LAB.name], total["total"], total["of"]) == ("6.4", "6.4", "21")
     printed = seen.file.getvalue()
     assert re.search(r"over: 1\.a: 2 by hand counts, older than the answer", printed)
@@ -347,35 +347,38 @@ def test_a_stale_override_is_told_to_the_learner(course):
     assert [grade.id for grade in entry.standing.stale] == ["1.2"]
 
 
-def test_excuses_and_deadlines_go_to_nbgraders_gradebook_and_come_back(odd):
+def test_excuses_and_deadlines_go_to_nbgraders_gradebook_and_come_back(mixed):
     def waits(learner):
         def ask(book):
             found = book.find_submission_notebook(LAB.name, LAB.name, learner)
             return {grade.name for grade in found.grades if grade.needs_manual_grade}
 
-        return odd.gradebook.do(ask)
+        return mixed.gradebook.do(ask)
 
     def dues(book):
         found = book.find_assignment(LAB.name)
         return found.duedate, book.find_submission(LAB.name, "ext").duedate
 
     assert waits("exc") == {"written-1-a"}
-    assert odd.gradebook.do(dues) == (datetime(2026, 3, 1, 12), datetime(2026, 3, 5, 12))
-    assert odd.due_dates() == {LAB.name: DUE}
+    assert mixed.gradebook.do(dues) == (
+        datetime(2026, 3, 1, 12),
+        datetime(2026, 3, 5, 12),
+    )
+    assert mixed.due_dates() == {LAB.name: DUE}
     changed = RULES.replace('"1.2", "1.c"', '"1.a"')
-    again = ruled(odd, changed.replace("2026-03-01T12:00Z", "2026-03-02T12:00Z"))
+    again = ruled(mixed, changed.replace("2026-03-01T12:00Z", "2026-03-02T12:00Z"))
     apply_course_rules(again, LAB)
     standings = again.standings(LAB)
     assert waits("exc") == set() and standings["exc"].automatic == 6.5
     assert standings["late"].late_penalty == 0.8  # one day begun: 10% of 8
-    apply_course_rules(ruled(odd, ""), LAB)
+    apply_course_rules(ruled(mixed, ""), LAB)
     assert waits("exc") == {"written-1-a"}
 
 
-def test_nbgraders_own_commands_follow_the_rules(odd, tmp_path):
-    apply_course_rules(odd, LAB)
+def test_nbgraders_own_commands_follow_the_rules(mixed, tmp_path):
+    apply_course_rules(mixed, LAB)
     export = CsvExportPlugin(to=str(tmp_path / "grades.csv"))
-    odd.gradebook.do(export.export)
+    mixed.gradebook.do(export.export)
     numbers = {row["student_id"]: [float(row[key]) for key in ("raw_score", "score")]
                for row in rows_of(tmp_path / "grades.csv")
                if row["assignment"] == LAB.name}  # fmt: skip
@@ -384,11 +387,11 @@ def test_nbgraders_own_commands_follow_the_rules(odd, tmp_path):
     def penalty(course):
         return CoursePenalty(config=course.config()).late_submission_penalty("ada", 7.0, 129600)
 
-    assert penalty(odd) == pytest.approx(1.4)
-    with_plugin(odd)
+    assert penalty(mixed) == pytest.approx(1.4)
+    with_plugin(mixed)
     with pytest.raises(CourseError, match=r"percent_a_day, or what the plugin AnHour"):
-        _ = Course(odd.root).late
-    assert penalty(ruled(odd, "")) is None
+        _ = Course(mixed.root).late
+    assert penalty(ruled(mixed, "")) is None
 
 
 def test_model_answers_are_shown_to_learners_only_where_the_file_says_so(course):

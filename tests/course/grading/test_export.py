@@ -151,7 +151,7 @@ def test_a_worksheet_in_any_language_comes_back(course, tmp_path, language):
     assert [row[head[-2]] for row in rows] == ["14", "4,55" if comma else "4.55"]
 
 
-def test_pages_bear_the_names_of_the_export(handed_in):
+def test_pages_have_the_names_of_the_export(handed_in):
     """Canvas's flat names; Moodle's names with and without folders."""
     course, path = handed_in, handed_in.root / "collected" / "manifest.json"
     manifest = json.loads(path.read_text())

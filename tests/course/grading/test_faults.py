@@ -25,7 +25,7 @@ from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among
     course,
     grade,
     graded_notebook_of,
-    here,
+    judge_here,
     looks,
     page_of,
     points,
@@ -145,10 +145,10 @@ def test_nobody_is_graded_where_the_sandbox_cannot_import_torch(handed_in, bare,
 
 
 def test_the_demo_ends_with_the_sentence_too(tmp_path, monkeypatch):
-    def fails():
+    def refuse():
         raise GradingError("the sandbox cannot import torch")
 
-    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", fails)
+    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", refuse)
     status, output = tinyllm("demo", "--out", tmp_path / "demo")
     assert status == 2 and output.endswith("the sandbox cannot import torch\n")
 
@@ -176,7 +176,7 @@ def test_a_judge_that_begins_to_fail_at_everybody_stops(handed_in, fail, monkeyp
     assert grade(handed_in)[0] == 0
     before = points(handed_in)
     fail("import torch")
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     arguments = ("--course", handed_in.root, "--no-sandbox", "--fresh")
     status, output = tinyllm("grade", LAB.module, *arguments)
     assert status == 2 and "even at the reference" in output and output.count("\n") == 1
@@ -203,14 +203,14 @@ def test_who_the_judge_fails_at_has_no_points_and_is_named(handed_in, fail, monk
     assert "broke off" in line and line.startswith("eve," + "," * (len(LAB.exercises) + 6))
     assert "grading broke off" in (handed_in.root / f"{LAB.name}.html").read_text("utf-8")
     fail("no such text")
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     assert grade(handed_in)[0] == 0 and points(handed_in) == RIGHT | {"eve": ALL}
 
 
 # The machine has no memory, or kills a process
 
 
-def test_a_full_machine_is_no_grade(handed_in, monkeypatch):
+def test_a_full_machine_gives_no_grade(handed_in, monkeypatch):
     """The process dies at every answer until there is memory again: nobody gets points, and the
     same command continues later. If it dies again although the reference passes, that counts.
     """
@@ -231,7 +231,7 @@ def test_a_full_machine_is_no_grade(handed_in, monkeypatch):
     assert status == 2 and "the reference itself does not get all points" in output
     assert points(handed_in) in ({}, {"ada": 0})  # ada's notebook is blank
     full[0] = False
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     assert grade(handed_in)[0] == 0 and points(handed_in) == RIGHT
 
 

@@ -97,7 +97,7 @@ def test_a_total_of_more_points_fell():
     assert before.is_as(Grade(9.0)) and not Change(before, before, True).fell
 
 
-def test_what_is_given_out_again_is_what_is_compared_with_next(given_out, other_checks):
+def test_a_grade_published_again_is_the_next_one_to_compare_with(given_out, other_checks):
     with other_checks(0.5):
         grade(given_out)
         status, text = course_command(given_out, "export", "feedback")

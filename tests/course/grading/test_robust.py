@@ -40,7 +40,7 @@ from tests.course.grading.two_learners import (
     RIGHT,
     all_files,
     grade,
-    here,
+    judge_here,
     page_of,
     points,
     submitted,
@@ -171,7 +171,7 @@ def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monke
     hand_in(course.root, LAB, Learner("bob", encoded(solved(course.released(LAB), LAB))))
     before = all_files(course)
     checks(*TYPO)
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     with GradingPool() as pool, pytest.raises(GradingError, match="SyntaxError"):
         grade_lab(course, LAB, pool)
     outcome = course.api().autograde(LAB.name, "ada")
@@ -213,7 +213,7 @@ def test_points_by_hand_settle_what_needed_a_look(handed_in, monkeypatch):
     )
     by_hand(handed_in, LAB.exercises[0], 4.0, "eve")
     for options in (("--no-sandbox",), ("--no-sandbox", "--fresh")):
-        monkeypatch.setitem(EXECUTORS, "processes", here)
+        monkeypatch.setitem(EXECUTORS, "processes", judge_here)
         status, output = grade(handed_in, *options)
         assert status == 0 and "Needs a look" not in output
         assert not looks(handed_in)["eve"] and points(handed_in)["eve"] == ALL
@@ -242,7 +242,7 @@ def test_a_page_that_fails_leaves_all_reports_and_status_1(handed_in, monkeypatc
     for name in (f"{LAB.name}.html", f"{LAB.name}.csv", "class.html", "class.csv"):
         assert "bob" in (handed_in.root / name).read_text("utf-8"), name
     monkeypatch.undo()
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     assert grade(handed_in)[0] == 0 and page_of(handed_in, "bob").exists()
 
 
@@ -267,14 +267,14 @@ def test_only_what_has_changed_is_written_again(handed_in):
         made += [page_of(handed_in, name) for name in ("ada", "bob")]
         return [(path.stat().st_mtime_ns, path.stat().st_ino) for path in made]
 
-    def same(before):
+    def are_unchanged(before):
         return [one == other for one, other in zip(before, written(), strict=True)]
 
     grade(handed_in)
     first = written()
-    assert grade(handed_in)[0] == 0 and same(first) == [True] * 4
+    assert grade(handed_in)[0] == 0 and are_unchanged(first) == [True] * 4
     hand_in(handed_in.root, LAB, Learner("ada", submitted(handed_in, "bob").read_bytes()))
-    assert grade(handed_in)[0] == 0 and same(first) == [False, True, False, True]
+    assert grade(handed_in)[0] == 0 and are_unchanged(first) == [False, True, False, True]
     assert points(handed_in) == {"ada": ALL, "bob": ALL}
     page = page_of(handed_in, "bob")
     before = page.read_bytes()

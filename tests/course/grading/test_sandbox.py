@@ -128,7 +128,7 @@ def loaded(road, name):
 """
 
 
-def test_what_a_lab_bans_as_a_package_is_on_no_road(best):
+def test_a_banned_package_cannot_be_reached(best):
     """Only packages that this Python has; an empty folder is a package, too."""
     names = sorted(bubblewrap.banned_packages() - {"labkit"})
     assert {"transformers", "tokenizers", "jinja2", "regex", "tiktoken"} < {*names}
@@ -204,7 +204,7 @@ def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
 def test_an_attempt_that_is_not_known_to_fail_is_a_warning(monkeypatch):
     ends = dict.fromkeys(ATTEMPTS, "stopped by OSError") | {"read a file": "got through"}
     ends["take all memory"] = ""  # the worker did not answer
-    monkeypatch.setattr(probe, "ends_of", lambda *_: ends)
+    monkeypatch.setattr(probe, "attempt_results", lambda *_: ends)
     found = probe.probed(Sandbox("bwrap"))
     assert found.unstopped == ("read a file", "take all memory")
     assert "learner code here can read a file, take all memory" in found.warnings[0]

@@ -17,7 +17,7 @@ ALL = sum(exercise.points for exercise in LAB.exercises)
 RIGHT = {"ada": 0, "bob": ALL}
 
 
-def here(pool):
+def judge_here(pool):
     """An executor that judges in this process."""
     executor = ThreadPoolExecutor(1)
     return RunningExecutor(executor, lambda: 1, lambda at_once: executor.shutdown())

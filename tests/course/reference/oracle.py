@@ -84,7 +84,7 @@ def save(model: Qwen3ForCausalLM, folder) -> None:
     (folder / "config.json").write_text(json.dumps(model.config.to_dict()))
 
 
-def load_there(folder, dtype=torch.float32):
+def load_hf(folder, dtype=torch.float32):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=dtype,
@@ -123,7 +123,7 @@ def chunks(model, ids, sizes, mask=None) -> torch.Tensor:
 
 
 @torch.no_grad()
-def chunks_there(model, ids, sizes, mask=None) -> torch.Tensor:
+def hf_chunks(model, ids, sizes, mask=None) -> torch.Tensor:
     """The same for a model of `transformers`"""
     mask = torch.ones_like(ids) if mask is None else mask
     memory, start, found = None, 0, []

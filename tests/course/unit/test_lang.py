@@ -75,7 +75,7 @@ msgstr "旧的话"
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def small_catalogs(tmp_path, monkeypatch):
     """A folder of catalogs with one small Chinese one."""
     (tmp_path / "zh").mkdir()
     (tmp_path / "zh" / "small.po").write_text(CATALOG, "utf-8")
@@ -104,7 +104,7 @@ def test_no_message_stands_in_an_f_string():
     assert hidden == []
 
 
-def test_a_message_in_another_language(own):
+def test_a_message_in_another_language(small_catalogs):
     with speaking("zh"):
         assert tr("{file} is empty", file="rope.py") == "rope.py 是空的"
         assert ntr("one {n} line", "{n} lines", 3) == "3 行"
@@ -158,9 +158,9 @@ def test_no_translation_says_a_word_twice():
     assert raw_in("故意故意弄错") and raw_in("the the cat") and raw_in("用的是 {value}")
 
 
-def test_a_catalog_is_brought_up_to_date(own, monkeypatch):
-    path = own / "zh" / "small.po"
-    monkeypatch.setattr(catalogs, "FOLDER", own)
+def test_a_catalog_is_brought_up_to_date(small_catalogs, monkeypatch):
+    path = small_catalogs / "zh" / "small.po"
+    monkeypatch.setattr(catalogs, "FOLDER", small_catalogs)
     changed = catalogs.Catalog()
     changed.add("{file} is quite empty")
     changed.add(("one {n} row", "{n} rows"))

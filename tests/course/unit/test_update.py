@@ -47,7 +47,7 @@ def lesson(notebook):
     return notebook
 
 
-def newer(folder):
+def make_newer(folder):
     """Make an edition a newer one."""
     path, stubs = folder / "given" / FILE, folder / "tests" / "visible" / "stubs.json"
     nbformat.write(lesson(nbformat.read(path, as_version=4)), path)
@@ -92,7 +92,7 @@ def learner(laid_out, tmp_path):
 @pytest.fixture
 def edition(built, tmp_path):
     """A newer edition."""
-    return newer(shutil.copytree(built[0], tmp_path / "newer"))
+    return make_newer(shutil.copytree(built[0], tmp_path / "newer"))
 
 
 def run(folder, *words):

@@ -103,7 +103,7 @@ def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
     try:
         model = checkpoint.load(hub.SHIPPED[name], code, torch.float32)
         return ModelRow(
-            title, nats_a_token(model, name), _story(model, tokenizer, code.generate)
+            title, nats_per_token(model, name), _story(model, tokenizer, code.generate)
         )
     except NotImplementedError as stub:
         name = workspace.exercise_named(stub)
@@ -150,7 +150,7 @@ def _documents(name: str) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def nats_a_token(model: torch.nn.Module, name: str) -> float:
+def nats_per_token(model: torch.nn.Module, name: str) -> float:
     """Return the mean of -ln(probability) of each next token."""
     total, count = 0.0, 0
     for labels in _documents(name):
