@@ -23,7 +23,7 @@ RESULT = re.compile(r"->\s+\(([A-Z](?:, [^()]+)*)\)")  # "-> (B, T, E)"
 ROUNDED = 2**-6  # two units in the last place of bfloat16
 MOST_TITLES = 4
 MOST_LISTED = 3  # places along an axis
-MOSTLY = 0.5  # of the entries, which rounding changes
+MOSTLY = 0.5  # share of the entries that rounding changes
 ONLY = {
     "grad": said("the values are right; only gradients are wrong"),
     "dtype": said("the values are right; only dtypes are wrong"),

@@ -245,7 +245,7 @@ class Oracle:
             return perform(call, version.namespace)
         with Steps(self._right_steps(call)) as steps:
             outcome = perform(call, version.namespace)
-        if steps.stopped:  # and later calls
+        if steps.stopped:  # also for later calls
             self._endless[version] = outcome = Outcome(failure=Failure("StepLimit", "no end"))
         return outcome
 

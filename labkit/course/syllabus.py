@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-KINDS = (said("core"), said("stretch"), said("bug hunt"))  # of exercises
+KINDS = (said("core"), said("stretch"), said("bug hunt"))  # kinds of exercises
 HUNT = {"points": 1, "minutes": 5, "core": False, "hunt": True}  # no later lab needs it
 ANY_LAB = (
     *("transformers", "torch.ops"),
@@ -122,7 +122,7 @@ class Lab:
     graded: bool = True  # False: an exercise there is practice, and has no points
     needs: str = ""  # a package that not every machine has; without it nothing is checked
     predictions: dict[str, Prediction] = field(default_factory=dict, compare=False)
-    captions: dict[str, str] = field(default_factory=dict, compare=False)  # by figure
+    captions: dict[str, str] = field(default_factory=dict, compare=False)  # {figure: caption}
 
     @property
     def name(self) -> str:

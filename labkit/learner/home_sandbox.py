@@ -40,7 +40,7 @@ PACKAGES = {
 }
 ENDLESS = said("look for a loop that never ends")
 LONG_CALL = 30  # seconds of CPU time for one call of the learner's code in a cell of the course
-MOST_LINES, MOST_PRINTED = 20, 4000  # of output that are shown: lines, characters
+MOST_LINES, MOST_PRINTED = 20, 4000  # lines and characters of output that are shown
 TICK = 0.25  # seconds of CPU between two checks of the time
 
 FRESH = torch.float32, True, None  # torch's settings in a fresh process

@@ -152,7 +152,7 @@ class WorkerLauncher:
         if not hasattr(os, "fork"):
             self._stop_parent()
         elif self.control is not None:
-            with suppress(OSError):  # with the parent its children are gone, too
+            with suppress(OSError):  # ending the parent ends its children, too
                 self.control.send(b"e")
 
     def cpu_used(self) -> float:
@@ -238,7 +238,8 @@ class Worker:
     ):
         self.channel, self.launcher = channel, launcher
         self.wall_seconds = WALL_SECONDS + PER_CPU_SECOND * cpu_seconds
-        self.layers: list[str] = []  # of protection, as labkit.sandbox.inside.limits names them
+        # layers of protection, with their names in labkit.sandbox.inside.limits
+        self.layers: list[str] = []
         try:
             channel.settimeout(START_SECONDS)
             limits = {"banned": list(banned), "cpu_seconds": cpu_seconds}

@@ -150,7 +150,8 @@ class LabResults:
 
     lab: Lab
     entries: list[Entry]
-    layers: list[str] = field(default_factory=list)  # of protection around the learners' code
+    # layers of protection around the learners' code
+    layers: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # learners who left the course: not counted
 
     @property

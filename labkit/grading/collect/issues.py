@@ -30,7 +30,7 @@ BLANK = "counts, with blank cells"
 EARLIER, SKIPPED, OPEN = "earlier attempt, kept", "skipped", "still open"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
 TROUBLE = (WHOSE, REFUSED, UNGRADED, BLANK)
-SHOWN = 6  # of the files that need a look
+SHOWN = 6  # files that need a look and are shown
 
 
 class Line(NamedTuple):

@@ -1,4 +1,5 @@
-"""Every file of a folder or a zip, and of learners' zips in it: read, never unpacked to a disk.
+"""Read every file of a folder or a zip, and of learners' zips in it, without unpacking to a
+disk.
 
 `nbgrader zip_collect` extracts learners' zips. We only read them: nothing is written, so no
 name in a zip can do harm. The price is the limits below. A file that is not read comes with the
@@ -29,8 +30,8 @@ from labkit.grading.platforms import PLATFORMS, WRAPPER
 Parts = tuple[str, ...]
 MEGABYTE = 1 << 20
 LARGEST = 128 * MEGABYTE  # bytes of a file, more than a notebook may have without its outputs
-MOST_FILES = 20_000  # in one zip
-MOST_NOTEBOOKS, MOST_BYTES = 50, 256 * MEGABYTE  # in a learner's zip
+MOST_FILES = 20_000  # files in one zip
+MOST_NOTEBOOKS, MOST_BYTES = 50, 256 * MEGABYTE  # limits of a learner's zip
 LONGEST_NAME, MOST_PARTS = 255, 20
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)

@@ -39,7 +39,7 @@ from labkit.grading.judge.outputs import check_passed
 from labkit.grading.judge.pictures import Album
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
-MAX_COPIES = 20  # of one exercise's cell, in a note
+MAX_COPIES = 20  # copies of an exercise's cell that a note lists
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")

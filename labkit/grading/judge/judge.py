@@ -68,7 +68,7 @@ class Judge:
         self.codes = {key: compiled_modules(code) for key, code in self.packages.items()}
         # a process that may go on with the learner's next exercise
         self.worker: Worker | None = None
-        self.layers: tuple[str, ...] = ()  # of protection around the learner's code
+        self.layers: tuple[str, ...] = ()  # layers of protection around the learner's code
 
     def grade(
         self, data: bytes, before: Mapping[Lab, LabAnswers] | None = None

@@ -80,7 +80,7 @@ class Change:
 
     before: Grade
     now: Grade
-    is_given_out: bool  # that before
+    is_given_out: bool  # whether the old grade was published
 
     @property
     def fell(self) -> bool:

@@ -18,7 +18,7 @@ from labkit.grading.judge.notebook_file import MAX_NOTEBOOK
 
 NO_NAME = re.compile(
     r"[\r\n\ud800-\udfff]"
-)  # in names that nbgrader and databases cannot store
+)  # characters in names that nbgrader and databases cannot store
 
 
 class Remark(NamedTuple):

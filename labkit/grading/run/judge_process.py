@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from labkit.grading.judge.judge import Judge
     from labkit.sandbox.launch import WorkerLauncher
 
-PRELOAD = (__name__, "labkit.grading.judge.judge")  # with torch; the parent needs none
+# these import torch, which the parent does not need
+PRELOAD = (__name__, "labkit.grading.judge.judge")
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
 

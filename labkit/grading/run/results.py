@@ -1,6 +1,7 @@
 """Finished gradings: a JSON file each, named by a hash of the submission and of the judge.
 
-A result that exists is never made again, however the run before ended. A changed submission,
+An existing result is never computed again, no matter how the previous run ended. A changed
+submission,
 check, reference or released stub has a different name; its first half depends on the submission
 alone. A result holds shares of the points, not points.
 

@@ -73,7 +73,7 @@ def grade_lab(
 
     pool            judges a submission, in some process
     progress        called with the numbers of submissions done and of all
-    fresh           grade again what has a result
+    fresh           also grade submissions that have a result
     as_published    keep a published grade of the same notebook, whichever version judged it
     only            some learners; by default all
     Returns {learner: verdict}. If the judge fails for a submission although the reference

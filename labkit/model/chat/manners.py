@@ -57,7 +57,7 @@ SAID = slotless(text for texts in SENTENCES.values() for text in texts)
 SAID |= slotless([*words.QUESTIONS.values(), *words.PREFIXES]) | {*PRONOUNS, "they"}
 SAID |= lower([*words.PLACE_OF_SPOT, *words.NUMBERS, *words.PLURALS])
 SAID -= ASKED
-FORMS = [  # of questions that a story answers, as patterns for Python and JavaScript
+FORMS = [  # questions that a story answers, as patterns for Python and JavaScript
     re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()).replace(" was ", " (?:was|is) ")
     for text in words.QUESTIONS.values()
 ]
@@ -157,10 +157,9 @@ class Message:
         return is_question(self.text) and not self.unknown and not self.story
 
     def fault(self, answer: str) -> tuple[str, list[str]]:
-        """Return the fault of an answer: ("left out", ["owl"]), ("no answer", []), to a
-        question
-        ("contradicted", ["Mia has it."]), ("unclear", [sentence]), ("unsettled", []); or
-        ("", []) for nothing."""
+        """Return the fault of an answer: ("left out", ["owl"]) or ("no answer", []); to a
+        question ("contradicted", ["Mia has it."]), ("unclear", [sentence]) or
+        ("unsettled", []); ("", []) if there is none."""
         sentences = split_sentences(answer)
         if answer.strip() in HONEST or CHATTER.get(_bare(self.text)) == answer.strip():
             return "", []

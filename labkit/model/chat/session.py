@@ -255,7 +255,8 @@ class ChatSession:
 
 
 def typed_lines() -> Iterator[str]:
-    """Lines from the keyboard, with a prompt and editing, or from a pipe, without."""
+    """Yield lines from the keyboard, with a prompt and editing, or from a pipe, without
+    them."""
     if not sys.stdin.isatty():
         while line := sys.stdin.readline():
             yield line.rstrip("\n")

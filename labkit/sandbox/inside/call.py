@@ -105,7 +105,7 @@ class Call:
             setattr(self, name, value)
         # Only for the judge's side, see checks/compare.py:
         self.returns: tuple[str, ...] = ()  # names for the values of a pair
-        self.probs: Tensor | None = None  # which counts of draws must fit
+        self.probs: Tensor | None = None  # the probabilities that counts of draws must fit
         self.mentions = ""  # words that the error's message must contain
         self.key = ""  # set by the check that makes the call, as in "test_values[2]#1"
         self.steps: list[Step] = [("", inputs)] if inputs else []

@@ -31,7 +31,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         texts: Mapping[str, str] = {},
     ):
         self.sources, self.folder, self.texts = sources, folder, texts
-        self.names: list[str] = []  # of the modules that were loaded
+        self.names: list[str] = []  # names of the loaded modules
 
     def find_spec(self, name: str, path: object = None, target: object = None):
         if name == PACKAGE:

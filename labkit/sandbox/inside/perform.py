@@ -274,10 +274,10 @@ def _first(values: list[Any], steps: list[Step]) -> list[Any]:
 # Summaries to compare if a right answer may draw random numbers in different ways, choose an
 # order, or return anything at some places.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
-    "drawn": _drawn,  # of each step, the set of numbers in it
-    "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
-    "repeats": _repeats,  # of each later step, whether it equals the first one
+    "drawn": _drawn,  # for each step, the set of numbers in it
+    "counts": _counts,  # for each step, the counts of 0, 1, 2, ...
+    "repeats": _repeats,  # for each later step, whether it equals the first one
     "real tokens": _real_tokens,  # for each step, its output at tokens that are not padding
-    "first": _first,  # of each step, the first of several values
-    "by index": _by_index,  # of each step, numbers and their places, in whichever order
+    "first": _first,  # for each step, the first of several values
+    "by index": _by_index,  # for each step, numbers and their places, in any order
 }

@@ -53,7 +53,7 @@ class Bounded(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to be skipped, torch imports its compiler, which takes over a second
+        return False  # with True, torch would import its compiler, which takes over a second
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         self.count += 1

@@ -58,7 +58,7 @@ LAB = LABS[0]
 FIRST = LAB.exercises[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
 REST = ALL - FIRST.points  # points for a hostile learner's honest answers
-SECONDS = 1  # of the processor, for an exercise
+SECONDS = 1  # processor seconds per exercise
 IN_CLASS = ("garbage", "forges_frames", "interrupts", "long_text", "reads_classmate", "deletes",
             "asks_for_names", "leaves_in_tmp", "unix", "kills", "ignores_signals")  # fmt: skip
 

@@ -98,7 +98,7 @@ for layers, rows in cups.recorded_by_layers().items():  # at two swaps; at most 
     RECORDED[f"cups_more_{layers}"] = [max(row["fast"][3:]) for row in rows]
 MAIN = cups.recorded("main")
 RECORDED["cups_slow_least"] = [min(row["slow"]) for row in MAIN]
-for mode in ("slow", "fast"):  # of one draw and of sixteen
+for mode in ("slow", "fast"):  # shares for one draw and for sixteen
     drawn = [row[f"draws {mode}"] for row in MAIN]
     RECORDED[f"cups_{mode}_one"] = [row["one"] for row in drawn]
     for way in ("vote", "pass"):

@@ -19,7 +19,7 @@ from solutions.training import causal_lm_loss, learning_rate, train_step
 from tests.course.claims.makers import cells
 from tests.course.claims.makers import lesson as cells_of
 
-ROWS, LENGTH = 4, 128  # of a batch
+ROWS, LENGTH = 4, 128  # rows and length of a batch
 
 
 @cache

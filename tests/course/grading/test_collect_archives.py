@@ -157,7 +157,7 @@ def test_a_folders_name_forges_no_line_and_is_no_markup(inbox, tmp_path):
     for name in names:
         (folder / name).mkdir(parents=True)
         (folder / name / FILE).write_bytes(notebook(name))
-    (folder / "bob" / "Icon\r").touch()  # of macOS
+    (folder / "bob" / "Icon\r").touch()  # a file of macOS
     (folder / "[").mkdir()
     (folder / "[" / "x].zip").write_bytes(b"")
     done = CliRunner().invoke(app, ["collect", str(folder), "--course", str(inbox.root)])

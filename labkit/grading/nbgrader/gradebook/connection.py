@@ -21,7 +21,7 @@ from labkit.course.report import clean_name, csv_safe
 
 T = TypeVar("T")
 COURSE_ID = "tinyllm"
-NBGRADERS_TABLES = {"student", "assignment", "grade"}  # in every version
+NBGRADERS_TABLES = {"student", "assignment", "grade"}  # tables in every version of nbgrader
 
 
 class NotAGradebook(Exception):

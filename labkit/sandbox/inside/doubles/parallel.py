@@ -240,7 +240,7 @@ TRAFFIC: dict[str, Callable[[list[ReplayedGroup]], dict[str, Any]]] = {
         | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)}
         | {"bytes of the largest piece": max((e[1] for g in groups for e in g.log), default=0)}
     ),
-    "buckets": lambda groups: {  # of rank 0; smaller messages are counts and losses
+    "buckets": lambda groups: {  # large messages of rank 0; smaller ones are counts and losses
         "numbers in each bucket": [
             size * groups[0].size // (groups[0].size - 1) // 8
             for kind, size, _ in groups[0].log

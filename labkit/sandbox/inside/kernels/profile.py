@@ -66,7 +66,7 @@ class Launch:
     loads: int = 0
     stores: int = 0
     races: dict[str, str] = field(default_factory=dict)
-    modules: set[str] = field(default_factory=set)  # whose functions it has called
+    modules: set[str] = field(default_factory=set)  # modules whose functions it has called
 
     @property
     def loaded(self) -> int:
