@@ -55,8 +55,7 @@ class Teller:
         return self.new(words.BOYS if "f" in genders else words.GIRLS)
 
     def kind(self, name: str) -> str:
-        """Choose a child, an animal, or somebody with a trade; at most one animal and one trade
-        per story."""
+        """Choose a child, an animal or a trade; at most one animal and one trade per story."""
         child = "girl" if words.GENDER[name] == "f" else "boy"
         taken = {person.kind for person in self.world.people.values()}
         if self.chance(0.45) and not taken & set(words.ANIMALS):
@@ -64,8 +63,7 @@ class Teller:
         return child if self.chance(0.65) or taken & set(words.JOBS) else self.new(words.JOBS)
 
     def thing(self, nouns: list[str]) -> str:
-        """Choose a thing whose noun no other thing has, mostly with an adjective that suits
-        it."""
+        """Choose a thing with a new noun, mostly with an adjective that suits it."""
         word = self.new(nouns)
         adjective = self.rng.choice(words.ADJECTIVES[words.GROUPS[word]])
         return f"{adjective} {word}" if self.chance(0.75) else word
@@ -94,7 +92,7 @@ class Teller:
         return self.new(options or list(words.PLACES))
 
     def elsewhere(self, place: str) -> str:
-        """Choose a place outdoors if the given one is indoors, and the other way around."""
+        """Choose a place outdoors if this one is indoors, and the other way around."""
         return self.new(words.OUTDOORS if place in words.INDOORS else words.INDOORS)
 
     def spot(self, place: str) -> str:

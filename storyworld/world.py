@@ -30,8 +30,7 @@ class World:
         self.errors: list[str] = []
 
     def apply(self, kind: str, args: Args, prefix: str = "") -> list[str]:
-        """Let an event happen; return the contradictions that it makes, [] if there are
-        none."""
+        """Let an event happen; return its contradictions, [] if there are none."""
         self.errors = []
         hour = words.PREFIXES.get(prefix)
         if hour == -1:

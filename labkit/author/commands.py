@@ -78,8 +78,7 @@ def build(
 
 
 def print_edited(course: Path, edited: list[Path], force: bool) -> None:
-    """Print for each edited file that it was kept, which means status 1, or where its copy
-    is."""
+    """Print for each edited file that it was kept (then status 1), or where its copy is."""
     state = "replaced" if force else "edited since it was written, left as it is"
     for path in edited:
         print(f"{state}: {path}")

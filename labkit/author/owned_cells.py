@@ -121,8 +121,7 @@ def owned(
 
 
 def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: bool) -> None:
-    """Fill in the exercise's text with heading and badge, its answer cell and its check
-    cell."""
+    """Fill in the exercise's text with heading and badge, its answer cell and check cell."""
     block, name = reference_block(lab, exercise), f"about-{exercise.slug}"
     place = lab.exercises.index(exercise)
     later = [f"about-{e.slug}" for e in lab.exercises[place + 1 :] if not e.hunt]
@@ -197,8 +196,7 @@ def imports(source: str) -> list[str]:
 
 
 def with_badge(text: str, exercise: Exercise, block: str) -> str:
-    """Return the authored text under the exercise's heading and badge, which come from the
-    syllabus."""
+    """Return the authored text under the heading and the badge that the syllabus gives."""
     lines = cells.solution_lines(block)
     long = ntr("about {n} line", "about {n} lines", lines)
     time = tr("{minutes} minutes", minutes=exercise.minutes)

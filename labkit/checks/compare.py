@@ -56,8 +56,7 @@ class Difference(AssertionError):
 def compare(
     call: Call, student: Outcome, reference: Outcome, tolerance: float | None = None
 ) -> None:
-    """Raise Difference unless the outcomes of a call agree in everything that the call
-    compares."""
+    """Raise Difference unless the outcomes agree in everything that the call compares."""
     if call.probs is not None and reference.failure is None:
         assert_drawn(student, reference, call.probs)
     else:

@@ -75,8 +75,7 @@ class Declaration:
     values: Mapping[str, Any]  # a list is a choice
 
     def combined(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (the values that distinguish it, all values) of each check of this
-        declaration."""
+        """Yield (distinguishing values, all values) of each check of this declaration."""
         choices = {n: value for n, value in self.values.items() if isinstance(value, list)}
         for combination in product(*choices.values()):
             for case in self.cases:

@@ -112,8 +112,7 @@ class Diagnosis:
 
 
 def sentence_of(version: Version, cell: str = "") -> str:
-    """Return the sentence of a mistake; its value is quoted if it is a number or occurs in the
-    cell."""
+    """Return a mistake's sentence; its value is quoted if it is a number or in the cell."""
     sentence = tr(version.mistake.sentence)
     if occurs_in(version.value, cell):
         return sentence.replace("{value}", version.value)
@@ -215,8 +214,7 @@ def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> lis
 
 
 def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:
-    """Merge reasons with the same sentence: a mistake may have been made in two ways at
-    once."""
+    """Merge reasons with one sentence: a mistake may have been made in two ways at once."""
     by_sentence: dict[str, Reason] = {}
     for reason in reasons:
         key = replace(reason, explains=reason.failed_count).text
@@ -246,8 +244,7 @@ def _bounds(
 
 
 def _most(search: Search) -> float:
-    """The most that an answer without a named mistake loses: as for a part, if it gets some
-    right."""
+    """The most that an answer without a named mistake loses; a part's if some is right."""
     right = [c for c in search.passed if not all(outcome.failure for outcome in c.outcomes)]
     weights = [sum(check.points for check in part) for part in (right, search.failed)]
     return KINDS["part"][1] if weights[0] >= A_PART * sum(weights) else 1.0

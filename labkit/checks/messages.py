@@ -168,8 +168,7 @@ def percent(off: Tensor) -> str:
 
 
 def number(entry: Tensor, other: str | None = None) -> str:
-    """Return a number with five digits, or as many as it needs to look different from the
-    other."""
+    """A number with five digits, or as many as it needs to look different from the other."""
     value = entry.item()
     if not isinstance(value, float):
         return str(value)

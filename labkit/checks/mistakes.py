@@ -121,8 +121,7 @@ class Version:
 
     @cached_property
     def namespace(self) -> dict[str, Any]:
-        """The namespace of the lab's reference module, with this cell instead of the right
-        one."""
+        """The namespace of the lab's reference module with this cell in place."""
         name = f"solutions.{self.mistake.lab.module}"
         names = dict(vars(import_module(name)))
         exec(
@@ -162,8 +161,7 @@ def mistakes_of(lab: Lab) -> list[Mistake]:
 
 
 def parse_mistakes(lab: Lab, text: str) -> Iterator[Mistake]:
-    """Parse a file of mistakes. Errors: MistakeError for a line that is not a heading, title or
-    edit."""
+    """Parse a file. Errors: MistakeError for a line that is not a heading, title or edit."""
     symbol = ""
     for paragraph in re.split(r"\n\s*\n", text):
         lines = [line for line in paragraph.splitlines() if line and line[:2] != "# "]
@@ -233,8 +231,7 @@ class Oracle:
         return self._seconds[call]
 
     def mistaken(self, version: Version, call: Call) -> Outcome:
-        """Return the outcome of a mistake; an error if it takes far longer than the right
-        answer."""
+        """The outcome of a mistake; an error if it takes far longer than the right answer."""
         known = self._wrong.setdefault(call, {})
         if version not in known:
             known[version] = self._endless.get(version) or self._limited(version, call)

@@ -75,8 +75,7 @@ def exercise_at(source: str, line: int) -> tuple[str | None, int]:
 
 
 def localize(outcome: Outcome, source: str, exercise_id: str) -> Outcome:
-    """Return the outcome with its failure's line of `source` counted within the exercise's
-    cell."""
+    """The outcome with its failure's line of `source` counted within the exercise's cell."""
     failure = outcome.failure
     if failure is None or failure.line is None:
         return outcome

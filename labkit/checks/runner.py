@@ -111,8 +111,7 @@ def run_checks(
 
 
 def run_check(check: Check, student: Performer, reference: Performer) -> CheckResult:
-    """Perform and compare one check. Errors: BrokenCheck if the reference's outcomes cannot be
-    compared."""
+    """Run one check. Errors: BrokenCheck if the reference's outcomes cannot be compared."""
     found = CheckResult(check, False)
     try:
         right = check.viewed([reference(call) for call in check.calls])

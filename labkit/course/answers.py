@@ -86,8 +86,7 @@ def cell_name(cell: Mapping[str, Any]) -> str:
 
 
 def _merged(text: str, lab: Lab) -> dict[str, str]:
-    """Return the parts of a cell with several directives, by exercise; {} for any other
-    cell."""
+    """The parts of a cell with several directives, by exercise; {} for any other cell."""
     known, parts, before = {e.id for e in lab.exercises}, {}, ""
     several = len(text) <= MAX_CELL and text.count("# %%") > 1
     for key, piece in cells.split(text) if several else ():

@@ -62,8 +62,7 @@ def exercise_in(source: str) -> str | None:
 
 
 def split(module: str) -> list[tuple[str | None, str]]:
-    """Return the blocks of a module as (exercise id or None, text); joined, they are the
-    module."""
+    """The blocks of a module as (exercise id or None, text); joined, they are the module."""
     starts = [m.start() for m in DIRECTIVE.finditer(module)]
     edges = [0, *starts, len(module)]
     pieces = [module[a:b] for a, b in pairwise(edges)]
@@ -71,14 +70,12 @@ def split(module: str) -> list[tuple[str | None, str]]:
 
 
 def block(module: str, exercise_id: str) -> str | None:
-    """Return the text of one exercise in a module, without blank lines around it; None if it
-    has none."""
+    """Return an exercise's text in a module, without blank lines around it; None without."""
     return next((text.strip() for key, text in split(module) if key == exercise_id), None)
 
 
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
-    """Return the module with the exercise's block replaced by `cell`, or with a new one at its
-    end."""
+    """The module with the exercise's block replaced by `cell`, or with a new one at its end."""
     cell = with_directive(FUTURE.sub("", tidied(cell)), exercise).rstrip()
     pieces = split(module)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
@@ -137,8 +134,7 @@ def without_carried(block: str) -> str:
 
 
 def line_in_cell(block: str, line: int) -> int | None:
-    """Return the number of a block's line in the learner's cell; None if it is from
-    elsewhere."""
+    """The number of a block's line in the learner's cell; None if it is from elsewhere."""
     part = carried_part(block)
     length = part.count("\n")
     if part and 1 < line <= 1 + length:

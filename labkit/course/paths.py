@@ -33,8 +33,7 @@ NOT_IN_ITS_FOLDER = said(
 
 
 def fault(error: BaseException) -> str:
-    """Return an error as text, with the last line of the course's files that it passed
-    through."""
+    """An error as text, with the last line of the course's files that it passed through."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip().partition("\n")[0]

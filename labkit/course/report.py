@@ -90,8 +90,7 @@ class Report:
         return self.html()
 
     def html(self) -> str:
-        """Return a table without scripts or outside resources; colors that work on light and
-        dark."""
+        """A table without scripts or outside resources; colors that work on light and dark."""
         mark = MARKS.get(self.status, "#d55e00")
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         label_cell = f"{cell};font-weight:600;white-space:nowrap"

@@ -54,8 +54,7 @@ class Statement:
 
     @property
     def makes_function(self) -> bool:
-        """Whether it names a lambda, another name or a `partial` of names, and so calls nothing
-        yet."""
+        """Whether it names a lambda, a name or a `partial`, which calls nothing yet."""
         value = getattr(self.node, "value", None)
         parts = [value]
         if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("partial"):

@@ -205,8 +205,7 @@ class UnknownName(LookupError):
 
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
-    """Return the lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'. Raises
-    UnknownName."""
+    """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'. Raises UnknownName."""
     for lab in labs:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             return lab
@@ -229,8 +228,7 @@ def find_question(name: str) -> tuple[Lab, Question] | None:
 
 
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
-    """Return the lab and the exercise with this id ('1.2') or symbol ('RMSNorm'). Raises
-    UnknownName."""
+    """The lab and the exercise with this id ('1.2') or symbol. Raises UnknownName."""
     names = {}
     for lab in NOTEBOOKS:
         for exercise in lab.exercises:

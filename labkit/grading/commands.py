@@ -267,8 +267,7 @@ def collected(
 
 
 def roster_lines(course: Course, roster: Path) -> Iterator[str]:
-    """Yield lines on learners of the class who are not on this roster, perhaps of one
-    section."""
+    """Yield lines on learners who are not on this roster, perhaps of one section."""
     from labkit.grading.collect.roster import read_roster
 
     people, left = course.people(), course.rules.left

@@ -51,8 +51,7 @@ def existing_course(folder: Path, database: str | None) -> Course:
 
 @contextmanager
 def grading_extra() -> Iterator[None]:
-    """Wraps imports that need nbgrader: without it the command ends and says how to install
-    it."""
+    """Wraps imports of nbgrader: without it the command ends and says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -47,8 +47,7 @@ def with_answer(notebook: NotebookNode, exercise: Exercise, answer: str) -> Note
 
 
 def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
-    """Return the notebook with the model answers to its written questions, for a person to
-    grade."""
+    """The notebook with the model answers to its written questions, for a person to grade."""
     changed = copy.deepcopy(notebook)
     for question in lab.questions:
         text = written_answer(lab, question)["model answer"]

@@ -76,8 +76,7 @@ def _judge(
 
 
 def needs_rows(lab: Lab) -> list[tuple[str, str]]:
-    """Return rows on the package that this machine lacks, and the systems on which the lab's
-    checks run."""
+    """Rows on the package that this machine lacks, and on systems where checks run."""
     look = tr("this lab needs the package {package}, which is not installed", package=lab.needs)
     do = tr(
         "on Linux: pip install '.[{lab}]'; elsewhere read and predict, the other labs do "

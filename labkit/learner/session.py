@@ -92,8 +92,7 @@ class Session:
                 self._refresh(exercise)
 
     def _forget_values(self, source: str) -> None:
-        """Delete the values that a skipped cell assigns, so that later cells do not use older
-        ones."""
+        """Delete the values that a skipped cell assigns, so that no cell uses old ones."""
         self.left_out = False
         for statement in filter(lambda each: each.is_value, statements(source)):
             for name in statement.binds:

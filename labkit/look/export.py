@@ -45,8 +45,7 @@ def model_script(name: str, folder: Path, computed: Mapping[str, Any] | None = N
 
 
 def config_of(folder: Path) -> Any:
-    """Return the config of a checkpoint folder; its class is given code of the learner's
-    package."""
+    """The config of a checkpoint folder; its class is given code of the learner's package."""
     return read_config(folder, importlib.import_module("tinyllm.config").Qwen3Config)
 
 
@@ -67,8 +66,7 @@ def base64_of(tensor: Tensor) -> str:
 
 
 def _packed(folder: Path) -> tuple[dict[str, dict], str]:
-    """Return {name: shape, dtype, offset} and all bytes in a row; a tied head is stored
-    once."""
+    """{name: shape, dtype, offset} and all bytes in a row; a tied head is stored once."""
     stored, config = weights.stored_tensors(folder), config_of(folder)
     check_size(folder, config, stored)
     if config.tie_word_embeddings and EMBEDDING in stored:

@@ -54,8 +54,7 @@ def _problem(error: Exception) -> str:
 
 @torch.no_grad()
 def _outputs(model: nn.Module, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Return the residual stream after every layer, (T, E) each, and the logits (T, V),
-    float32."""
+    """The residual stream after every layer, (T, E) each, and the logits (T, V), float32."""
     layers, hooks = [], []
 
     def record(_module, _inputs, output) -> None:

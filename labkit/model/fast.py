@@ -84,8 +84,7 @@ def stack_experts(module: nn.Module) -> None:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether a linear layer is as the reference makes it: not rounded to int8, pruned or with
-    a bias."""
+    """Whether a linear layer is the reference's: not rounded, pruned or with a bias."""
     return type(layer) is nn.Linear and "weight" in layer._parameters and layer.bias is None
 
 
@@ -163,8 +162,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
 
 
 def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, mask) -> Tensor:
-    """Attend with the reference's own steps: torch's kernel takes far longer for backward in
-    bfloat16."""
+    """Attend in the reference's steps: torch's kernel is slow backward in bfloat16."""
     code = home(self)
     if mask is CAUSAL:
         mask = code.causal_mask(query.size(2), key.size(2)).to(query.device)

@@ -111,8 +111,7 @@ def bubblewrap_arguments(program: str) -> list[str]:
 
 
 def banned_packages() -> set[str]:
-    """Return the packages that some lab bans: they do exercises, and the reference needs
-    none."""
+    """The packages that some lab bans: they do exercises, and the reference needs none."""
     roots = {name.split(".")[0] for lab in NOTEBOOKS for name in lab.not_allowed}
     return roots - {"torch"}
 

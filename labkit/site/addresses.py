@@ -40,7 +40,6 @@ def site_address() -> str:
 
 
 def notebook_address(name: str) -> str:
-    """Return the address of a notebook in the repository, if the form of its server's addresses
-    is known."""
+    """Return the address of a notebook in the repository, if its server is a known one."""
     page = repository()
     return f"{page}/blob/HEAD/notebooks/{name}.ipynb" if "github" in page else ""

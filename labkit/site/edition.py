@@ -126,8 +126,7 @@ def machinery(labs: Sequence[Lab], answers: bool, others: Sequence[str]) -> str:
 
 
 def drop_links(text: str, pages: Collection[str]) -> str:
-    """Return the text with plain words in place of links to notebooks that are not on this
-    site."""
+    """The text with plain words in place of links to notebooks that are not on this site."""
     return LINK.sub(lambda found: found[0] if found[2] in pages else found[1], text)
 
 

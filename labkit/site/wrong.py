@@ -45,8 +45,7 @@ class WrongAnswer:
 
 
 def gallery(lab: Lab) -> list[WrongAnswer]:
-    """Return the lab's wrong answers, the first listed ones of each exercise, and check
-    each."""
+    """The lab's wrong answers, the first listed ones of each exercise, and check each."""
     mistakes = mistakes_of(lab) if lab.exercises else []
     return [WrongAnswer(mistake, report_on(mistake)) for mistake in chosen(mistakes)]
 

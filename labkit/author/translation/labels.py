@@ -75,8 +75,7 @@ def texts_in(node: ast.AST) -> Iterator[str]:
 
 
 def variants(node: ast.AST) -> list[list[str | None]]:
-    """Return the possible texts of a node in pieces; a piece is None if it is known only at run
-    time."""
+    """Return the possible texts of a node in pieces; None for one known only at run time."""
     match node:
         case ast.Constant(str(text)):
             return [[text]]

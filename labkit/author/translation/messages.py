@@ -44,8 +44,7 @@ class Message(NamedTuple):
 
 
 def catalogs() -> dict[str, list[Message]]:
-    """Return {catalog: its messages, in the order in which a reader meets them}; each occurs
-    once."""
+    """{catalog: its messages, in the order in which a reader meets them}; each occurs once."""
     found, seen = {}, set()
     for name, messages in [
         *((lab.module, of_lab(lab)) for lab in NOTEBOOKS),

@@ -111,8 +111,7 @@ def are_values_right(checks: Sequence[CheckResult], oracle: Oracle) -> bool:
 
 
 def seen_through(result: Result, oracle: Oracle, key: Key) -> Result:
-    """Return the checks of an answer with only one part compared, without checks of random
-    draws."""
+    """The checks of an answer with only one part compared, without checks of random draws."""
     view, declarations = part_view(key), dict[Declaration, Declaration]()
     checks = []
     for check in result.checks:

@@ -42,8 +42,7 @@ class Evidence:
         return sum(check.points for check in among if check in self.checks)
 
     def share(self, among: Sequence[CheckResult]) -> float:
-        """The share of the weight of these checks, or of the checks of the mistake's
-        function."""
+        """The share of the weight of these checks, or of those of the mistake's function."""
         symbol = self.version.mistake.symbol
         same = [check for check in among if check.failure_call.symbol == symbol]
         weights = [(self.weight(c), sum(x.points for x in c)) for c in (among, same) if c]
@@ -72,8 +71,7 @@ class Search:
         self.start = thread_time()
 
     def found(self) -> list[list[Evidence]]:
-        """Return the mistakes found, at most FAULTS, each as a list of versions with the same
-        outcomes."""
+        """Return at most FAULTS mistakes, each as a list of versions with the same outcomes."""
         found: list[list[Evidence]] = []
         passed, rest = self.passed, self.failed
         while rest and len(found) < FAULTS and (equals := self.most_likely(rest, passed)):
@@ -289,8 +287,7 @@ class Search:
         return any(answer.failure and not right.failure for answer, right in pairs)
 
     def changes(self, version: Version, result: CheckResult) -> bool:
-        """Whether a mistake alone fails a check, and raises an error only if the answer
-        does."""
+        """Whether a mistake fails a check, and raises an error only if the answer does."""
         triples = [*zip(self.outcomes(version, result), self.right(result), strict=False)]
         errors = any(other.failure and not answer.failure for (_, answer, other), _ in triples)
         return not errors and not all(agree(other, right) for (_, _, other), right in triples)

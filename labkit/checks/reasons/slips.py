@@ -125,8 +125,7 @@ def _method(node: ast.AST) -> str:
 
 
 def _unused_part(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """Find a part that is made and never used, while another one is used twice or the reference
-    uses it."""
+    """Find a part that is never used, while another is used twice or the reference uses it."""
     of_self = [node for node in _all(nodes, ast.Attribute) if ast.unparse(node.value) == "self"]
     made = {node.attr for node in of_self if isinstance(node.ctx, ast.Store)}
     used = Counter(node.attr for node in of_self if isinstance(node.ctx, ast.Load))

@@ -109,8 +109,7 @@ def share_found(version: Version, cell: str) -> float:
 
 
 def is_refuted(version: Version, cell: str) -> bool:
-    """Whether a mistake only drops an argument that the learner's code reads as often as the
-    reference."""
+    """Whether a mistake only drops an argument that the code reads like the reference."""
     added, gone = changes_of(version)
     reference = _right_cell(version)
     right, found = _reads(reference), _reads(cell)

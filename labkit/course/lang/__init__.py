@@ -33,8 +33,7 @@ def languages() -> list[str]:
 
 
 def language() -> str:
-    """Return the current language: set by `speaking`, else TINYLLM_LANG, the edition, the
-    system."""
+    """The current language: set by `speaking`, else TINYLLM_LANG, the edition, the system."""
     return _speaking.get() or _chosen()
 
 

@@ -228,8 +228,7 @@ class LabResults:
         return sum(shares) / max(len(shares), 1)
 
     def states(self, exercise: Exercise) -> list[int]:
-        """Return the numbers of learners with all, some and no points, and of those who did not
-        start."""
+        """Count the learners with all, some and no points, and those who did not start."""
         counts = Counter(map(state, self.graded(exercise)))
         return [counts[state] for state in STATES]
 

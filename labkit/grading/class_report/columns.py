@@ -49,8 +49,7 @@ class Column:
 
 
 def points(title: str, attribute: str) -> Column:
-    """Return the column of a number of `Standing`, which the course table sums over the
-    labs."""
+    """The column of a number of `Standing`, which the course table sums over the labs."""
     return Column(title, lambda row: row.points(attribute) if row.is_graded else None)
 
 
@@ -149,8 +148,7 @@ class Cell:
 def page_table(
     columns: Sequence[Column], rows: Sequence[Row]
 ) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
-    """Return the head and the rows of a page, each row with its learner; empty columns are left
-    out."""
+    """Return the head and the rows, each with its learner; empty columns are left out."""
     columns = [each for each in columns if each not in FIRST and not each.only_csv]
     values = [[column.value(row) for row in rows] for column in columns]
     head, body = [], [(row, []) for row in rows]
@@ -168,8 +166,7 @@ def page_table(
 
 
 def write_csv(path: Path, columns: Sequence[Column], rows: Sequence[Row]) -> Path:
-    """Write one line per row, in UTF-8 with a byte order mark, which Excel needs to read
-    names."""
+    """Write one line per row, in UTF-8 with a byte order mark, which Excel needs."""
     lines = [[column.title for column in columns]]
     for row in rows:
         values = [column.value(row) for column in columns]

@@ -111,8 +111,7 @@ class Attempt:
 
 
 def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
-    """Return everything in a source that may have been handed in; notebooks are copied to
-    `spool`."""
+    """Return all possible attempts in a source; notebooks are copied to `spool`."""
     attempts, tables = [], {}
     for found in files_of(source):
         if found.data is not None and found.parts[-1] in TABLES and not found.inner:

@@ -27,8 +27,7 @@ class CollectFolders:
         write_whole(self.root / timestamp.MANIFEST, text)
 
     def current(self, learner: str, lab: str) -> dict[str, Any]:
-        """Return the manifest's entry of the attempt that counts; {} if it came by other
-        means."""
+        """The manifest's entry of the attempt that counts; {} if it came by other means."""
         path = issues.submitted(self.root, learner, lab)
         entry = self.manifest.get(f"{learner}/{lab}", {})
         is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")

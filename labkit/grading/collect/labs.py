@@ -31,8 +31,7 @@ def lab_of_cells(data: bytes) -> Lab | None:
 
 
 def lab_by_name(parts: tuple[str, ...]) -> Lab | None:
-    """Return the lab named in the file's name (01_rmsnorm, 1-rmsnorm), or in the nearest folder
-    above it."""
+    """Return the lab in the file's name (01_rmsnorm, 1-rmsnorm) or the nearest folder's."""
     for part in reversed(parts):
         named = [lab for lab in NOTEBOOKS
                  if re.search(rf"(?<!\d)0?{int(lab.number)}[ _-]{lab.module}(?![a-z])", part,

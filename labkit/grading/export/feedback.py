@@ -65,8 +65,7 @@ def issue_of(course: Path, learner: str, lab: str) -> dict[str, str]:
 
 
 def page_name(entry: Mapping[str, str], lab: str) -> tuple[str, str]:
-    """Return (platform, the page's name in its zip) for an attempt, by its path in the
-    export."""
+    """(platform, the page's name in its zip) for an attempt, by its path in the export."""
     platform = platform_of(entry.get("claim", ""))
     if platform and platform.upload:
         for part in entry["source"].split("/"):

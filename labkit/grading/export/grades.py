@@ -56,8 +56,7 @@ def write_grades(
 
 
 def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
-    """Return the platform's table of its people; CourseError if it is missing or a different
-    table."""
+    """The platform's table of its people; CourseError if it is missing or a different table."""
     if path is None:
         raise CourseError(f"--roster FILE is needed: {platform.name}'s {platform.table}")
     table = Table.read(path)

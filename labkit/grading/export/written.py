@@ -94,8 +94,7 @@ def answer_to(course: Course, lab: Lab, question: Question, learner: str) -> str
 
 
 def points_given(standing: Standing, question: Question) -> tuple[str, str]:
-    """Return (points, comment) that a person gave; no points if the answer is
-    newer."""
+    """Return (points, comment) that a person gave; no points if the answer is newer."""
     grade = standing.questions[question.id]
     comment = standing.comments.get(question.answer_cell, "").strip()
     is_given = grade.manual is not None and not grade.stale
@@ -125,8 +124,7 @@ def take_points(course: Course, paths: Sequence[Path]) -> list[GivenPoints]:
 
 
 def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoints]:
-    """Yield the points in the tables that are not in the gradebook; CourseError lists wrong
-    rows."""
+    """Yield points that are not in the gradebook yet; CourseError lists wrong rows."""
     faults: list[str] = []
     typed: dict[tuple[str, str], Row] = {}
     known: dict[Lab, dict[str, Standing]] = {}

@@ -145,7 +145,6 @@ def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> Gr
 
 
 def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:
-    """Return the layers of protection around all learner code of a class; [] if none was
-    run."""
+    """The layers of protection around all learner code of a class; [] if none was run."""
     ran = [submission.layers for submission in submissions if submission.layers]
     return [layer for layer in ran[0] if all(layer in layers for layers in ran)] if ran else []

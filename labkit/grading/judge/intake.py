@@ -75,8 +75,7 @@ def language_of(data: bytes) -> str:
 
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
-    """Return the released notebook with the submission's answers; never raises for odd
-    bytes."""
+    """The released notebook with the submission's answers; never raises for odd bytes."""
     cells_to_fill = [NotebookNode(cell) for cell in released.cells]
     intake = Intake(NotebookNode(released, cells=cells_to_fill))
     try:

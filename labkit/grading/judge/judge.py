@@ -227,8 +227,7 @@ class Judge:
     def _with_assembly(
         self, graded: GradedExercise, answers: Mapping[Lab, LabAnswers]
     ) -> GradedExercise:
-        """Return the last exercise's report with rows on all parts together; others stay as
-        they are."""
+        """Add rows on all parts together to the last exercise's report; keep the others."""
         if graded.id != assembly.EXERCISE:
             return graded
         rows, timed_out = assembly.assembly_rows(answers, self.lab, self.workers)

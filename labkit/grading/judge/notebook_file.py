@@ -40,8 +40,7 @@ def cells_of(data: bytes) -> list[dict]:
 
 
 def content_of(data: bytes) -> dict:
-    """Return a notebook's JSON, which has a list of cells. Raises NotANotebook with what to
-    do."""
+    """A notebook's JSON, which has a list of cells. Raises NotANotebook with what to do."""
     if data.endswith(bytes(4)):  # a crash during a save can leave these bytes
         data = data.rstrip(b"\0")
     try:

@@ -168,8 +168,7 @@ def _follow(dotted: str) -> tuple[str, Any]:
 
 
 def _member(module: ModuleType, name: str) -> Any:
-    """Return the object under a name of a module; an empty module for one that is not
-    loaded."""
+    """The object under a name of a module; an empty module for one that is not loaded."""
     value = vars(module).get(name)
     if value is None and hasattr(module, "__path__"):
         with suppress(ImportError, ValueError):

@@ -100,8 +100,7 @@ class Course:
     # The release
 
     def release(self, lab: Lab) -> None:
-        """Run `nbgrader generate_assignment`: it makes the learners' notebook and the
-        gradebook's rows."""
+        """Run nbgrader generate_assignment: make learners' notebook and gradebook rows."""
         outcome = self.api().generate_assignment(lab.name)
         if not outcome["success"]:
             log = outcome.get("log") or outcome.get("error") or outcome
@@ -111,8 +110,7 @@ class Course:
         return self.root / "release" / lab.name / f"{lab.name}.ipynb"
 
     def released(self, lab: Lab) -> NotebookNode:
-        """Return the released notebook with the current points; CourseError if it cannot be
-        used for grading."""
+        """Return the released notebook with the current points; CourseError if unusable."""
         path = self.released_file(lab)
         try:
             notebook = nbformat.read(path, as_version=4)
@@ -146,8 +144,7 @@ class Course:
         self.standings(lab)
 
     def secret(self) -> bytes:
-        """Return the seed of the numbers in hidden checks; it is drawn once per course
-        folder."""
+        """The seed of the numbers in hidden checks; it is drawn once per course folder."""
         path = self.root / ".secret"
         if not path.exists():
             write_whole(path, secrets.token_bytes(32))
@@ -157,8 +154,7 @@ class Course:
     # Submissions
 
     def submitted(self, lab: Lab, only: Collection[str] = ()) -> Iterator[SubmittedFile]:
-        """Yield the submissions that can be graded, of all learners or some; all others become
-        remarks."""
+        """Yield gradable submissions, of all learners or some; others become remarks."""
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
@@ -174,8 +170,7 @@ class Course:
         return SubmittedFile(learner, lab, path)
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
-        """Return the exercise cells that a learner handed in, of those labs that were
-        released."""
+        """The exercise cells that a learner handed in, of those labs that were released."""
         found = {}
         for lab in labs:
             handed = self.submitted_file(lab, learner)

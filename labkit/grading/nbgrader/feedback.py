@@ -196,8 +196,7 @@ def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing
 def question_part(
     notebook: NotebookNode, question: Question, standing: Standing, rules: LabRules
 ) -> dict:
-    """Return the page's content for a written question; with rubric and model answer if the
-    course shows them."""
+    """The page's content for a written question; with rubric and model answer if shown."""
     cell = cell_called(notebook, question.answer_cell)
     before = notebook.cells[notebook.cells.index(cell) - 1]
     asked = before.source if before.cell_type == "markdown" and not is_grade(before) else ""

@@ -22,8 +22,7 @@ from labkit.grading.judge.pictures import NOT_SHOWN
 def graded_notebook(
     data: bytes, released: NotebookNode, lab: Lab, submission: GradedSubmission
 ) -> NotebookNode:
-    """Return the released notebook with the answers in `data`, as if its check cells had
-    been run."""
+    """The released notebook with the answers in `data`, as if its check cells had been run."""
     notebook = intake.rebuild(data, released, lab).notebook
     found, loose = written_by_place(data, notebook, lab)
     # a person decides which question it answers: it is shown below each one without an answer
@@ -138,8 +137,7 @@ def remarks_on(notebook: NotebookNode, lab: Lab) -> list[str]:
 
 
 def output(kind: str, data: dict[str, str]) -> NotebookNode:
-    """Return an output like nbformat's new_output, but without its validation, which takes
-    milliseconds."""
+    """Return an output like nbformat's new_output, without the slow validation."""
     return from_dict({"output_type": kind, "metadata": {}, "data": data})
 
 

@@ -173,8 +173,7 @@ class JudgeExporter(NotebookExporter):
 
 
 class InThisProcess:
-    """A pool of one process, this one, whose judge is warm when formgrader's button is pressed
-    again."""
+    """A pool of this process only, whose judge stays warm for formgrader's button."""
 
     unsandboxed, cpu_seconds, width, patience = None, CPU_SECONDS, 1, None
 

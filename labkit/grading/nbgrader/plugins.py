@@ -18,8 +18,7 @@ DAY = 24 * 60 * 60
 
 
 class CoursePenalty(LateSubmissionPlugin):
-    """Takes off `late.percent_a_day` of the points for each day begun; else nbgrader's
-    penalty."""
+    """Takes off `late.percent_a_day` of the points per day begun; else nbgrader's penalty."""
 
     def late_submission_penalty(
         self, student_id: str, score: float, total_seconds_late: float

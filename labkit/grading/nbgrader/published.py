@@ -156,8 +156,7 @@ class Published:
             ) from error
 
     def change(self, learner: str, now: Grade) -> Change | None:
-        """Return the change since the published grade, or, if there is none, since the last
-        run."""
+        """The change since the published grade, or, if there is none, since the last run."""
         before = self.out.get(learner, self.last.get(learner))
         if before is None or before.total is None or before.is_as(now):
             return None

@@ -167,8 +167,7 @@ def empty_standing(rules: LabRules, learner: str) -> Standing:
 def standings(
     gradebook: api.Gradebook, rules: LabRules, learners: Collection[str] | None = None
 ) -> dict[str, Standing]:
-    """Return {learner: standing} of the learners in the gradebook, or of some; in two
-    queries."""
+    """{learner: standing} of the learners in the gradebook, or of some; in two queries."""
     columns = (api.SubmittedAssignment.timestamp, api.SubmittedNotebook.late_submission_penalty,
                api.Grade.auto_score, api.Grade.manual_score, api.Grade.extra_credit,
                api.Grade.needs_manual_grade)  # fmt: skip

@@ -31,8 +31,7 @@ def parse_timestamp(text: bytes) -> datetime | None:
 
 
 def read_timestamp(folder: Path) -> datetime | None:
-    """Return the time of a folder in submitted/; None without a timestamp in nbgrader's
-    form."""
+    """The time of a folder in submitted/; None without a timestamp in nbgrader's form."""
     try:
         return parse_timestamp(read_plain(folder / STAMP, STAMP_BYTES + 1))
     except OSError:

@@ -37,8 +37,7 @@ ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
 
 def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
-    """Return the verdict on the bytes of one notebook; before: earlier labs' answers as
-    JSON."""
+    """The verdict on the bytes of one notebook; before: earlier labs' answers as JSON."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
         return replace(judge_for(spec).grade(data, earlier), made_by=spec.made_by)

@@ -47,8 +47,7 @@ JUDGING = (
 
 @cache
 def judging(lab: str) -> str:
-    """Return the versions of everything that can change a score: the course's files (a hash),
-    torch and Python."""
+    """The versions of all that can change a score: our files (a hash), torch, Python."""
     names = [name.format(lab=lab) for name in JUDGING]
     checks = hash_of(path for name in names for path in ROOT.glob(name))
     return f"checks {checks}, torch {version('torch')}, Python {platform.python_version()}"

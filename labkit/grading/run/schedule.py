@@ -124,8 +124,7 @@ def graded_file(
     task: Task,
     submission: GradedSubmission,
 ) -> list[GradedFile]:
-    """Return the entry for the gradebook. An error of the course at this notebook becomes a
-    remark."""
+    """The entry for the gradebook. An error of the course at this notebook becomes a remark."""
     learner, lab, remarks = task.handed.learner, task.handed.lab, course.remarks
     mark = mark_of(spec.released.encode(), task.key, submission)
     try:
@@ -153,8 +152,7 @@ def task_of(
     results: Results,
     keys_out: Mapping[str, str],
 ) -> Task:
-    """Return the task of a submission, by the result that was given out if that is of the same
-    one."""
+    """The task of a submission, by the result that was given out if that is of the same one."""
     data, before = handed.read(), as_json(course.answers(earlier_labs(lab), handed.learner))
     key, given = spec.key(data, before), keys_out.get(handed.learner, "")
     if given[:HAND_IN] == key[:HAND_IN] and results.get(given):
@@ -200,8 +198,7 @@ def judged(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes
 
 
 def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
-    """Keep the pool busy. Tasks that were in flight when the pool broke or hung get an
-    error."""
+    """Keep the pool busy. Tasks in flight when the pool broke or hung get an error."""
     running: dict[Future[GradedSubmission], Task] = {}
     while True:
         for task in islice(tasks, max(0, pool.width - len(running))):

@@ -23,8 +23,7 @@ class NotebookError(Exception):
 
 
 def notebook_path(lab: Lab) -> Path:
-    """The notebook in the project, else the one in the current folder, where nbgrader puts
-    it"""
+    """The notebook in the project, else in the current folder, where nbgrader puts it"""
     file = Path(f"{lab.name}.ipynb")
     project = Path(workspace.folder()).parent / "notebooks" / file
     return file.absolute() if file.exists() and not project.exists() else project

@@ -112,8 +112,7 @@ def not_granted(request: str, story: str) -> list[str]:
 
 
 def judged(story: str, question: str, answer: str) -> tuple[str, list[str]]:
-    """Return the fault of an answer to a question, by the reader's understanding of the
-    story."""
+    """The fault of an answer to a question, by the reader's understanding of the story."""
     reading, names = read_story(story), rf"\b({'|'.join(words.GENDER).lower()})\b"
     if reading.unclear:
         return "unclear", reading.unclear[:1]

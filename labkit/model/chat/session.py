@@ -180,8 +180,7 @@ class ChatSession:
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
 
     def answer(self, question: str) -> None:
-        """Print the answer and remember question and answer; Ctrl-C keeps the part written so
-        far."""
+        """Print and remember the answer; Ctrl-C keeps the part written so far."""
         written = []
         asked = Asked(question, [message["content"] for message in self.messages])
         if self.chat_model.has_little_world and not self._can_be_asked(asked):
@@ -214,8 +213,7 @@ class ChatSession:
         self.messages = [*history, {"role": "assistant", "content": "".join(written)}]
 
     def _can_be_asked(self, asked: Asked) -> bool:
-        """Print which words the model does not know; return False if there is no story to ask
-        about."""
+        """Print words that the model does not know; return False if a story is missing."""
         if asked.lacks_story:
             note(tr(NO_STORY))
         elif asked.unknown:
@@ -228,8 +226,7 @@ class ChatSession:
         return not asked.lacks_story
 
     def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
-        """Return messages, their prompt and the room for an answer; print which messages were
-        dropped."""
+        """Return messages, their prompt, room for an answer; print what was dropped."""
         asked, limit = [*self.messages, question], self.chat_model.limit
         new = self.chat_model.max_new_tokens or NEW_TOKENS
         room = limit - min(new, max(1, limit // 4))  # an answer may also take more
@@ -255,8 +252,7 @@ class ChatSession:
 
 
 def typed_lines() -> Iterator[str]:
-    """Yield lines from the keyboard, with a prompt and editing, or from a pipe, without
-    them."""
+    """Yield lines from the keyboard, with a prompt and editing, or from a pipe."""
     if not sys.stdin.isatty():
         while line := sys.stdin.readline():
             yield line.rstrip("\n")

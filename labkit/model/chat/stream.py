@@ -59,8 +59,7 @@ class Sampling:
 
     @classmethod
     def chosen(cls, advised: Mapping[str, Any], **asked) -> Sampling:
-        """Return the given settings (None: not given), with generation_config.json as the
-        default."""
+        """The given settings (None: not given), with generation_config.json as the default."""
         asked = {name: value for name, value in asked.items() if value is not None}
         if not advised.get("do_sample"):
             advised = {}
@@ -76,8 +75,7 @@ class Sampling:
 
 @dataclass
 class Speed:
-    """The times at which the tokens of one answer came, and whether it was cut before its
-    end."""
+    """The times at which the tokens of an answer came, and whether it was cut off."""
 
     prompt: int = 0
     started: float = 0.0

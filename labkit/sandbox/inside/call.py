@@ -176,8 +176,7 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
 
 
 def detached(value: Any) -> Any:
-    """`value` with plain tensors; anything but a tensor, number, text or list becomes its
-    type."""
+    """`value` with plain tensors; all but tensors, numbers, texts and lists become types."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
@@ -193,8 +192,7 @@ def detached(value: Any) -> Any:
 
 
 def describe(error: BaseException, filename: str | None) -> Failure:
-    """Return the exception as a Failure, with the last line of the learner's file in its
-    trace."""
+    """The exception as a Failure, with the last line of the learner's file in its trace."""
     line = None
     for frame in traceback.extract_tb(error.__traceback__):
         if filename and frame.filename == filename:

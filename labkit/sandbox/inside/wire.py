@@ -43,8 +43,7 @@ FIELDS = {
 
 
 class Gone(Exception):
-    """The other side closed the connection, was too slow (TimedOut), or announced too many
-    bytes."""
+    """The other side hung up, was too slow (TimedOut), or announced too many bytes."""
 
 
 class TimedOut(Gone):

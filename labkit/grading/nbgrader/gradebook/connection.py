@@ -110,8 +110,7 @@ class GradebookConnection:
 
 
 def refuse_other_tables(engine: Engine) -> None:
-    """Raise NotAGradebook for a database with other tables, to which nbgrader would add its
-    own."""
+    """Raise NotAGradebook for other tables, to which nbgrader would add its own."""
     tables = set(inspect(engine).get_table_names())
     engine.dispose()
     if tables and NBGRADERS_TABLES - tables:

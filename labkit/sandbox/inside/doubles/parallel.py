@@ -135,8 +135,7 @@ class ReplayedGroup:
 
 
 def settle(waiting: list[Event | None]) -> dict[int, Any]:
-    """Return {rank: answer} for those that have met, as tinyllm/ranks.py does: a test
-    compares."""
+    """{rank: answer} for those that have met, as tinyllm/ranks.py does: a test compares."""
     for rank, event in enumerate(waiting):
         if event is not None and event[0] == "send":
             other = waiting[event[2]]

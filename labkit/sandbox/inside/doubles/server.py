@@ -99,8 +99,7 @@ def vocabulary(texts: Sequence[str]) -> list[bytes]:
 
 
 def grammar(arrows: Sequence[tuple[int, str, int]], ends: Sequence[int]) -> SimpleNamespace:
-    """Return a state machine: in each state some letters are allowed, and each leads to a
-    state."""
+    """A state machine: in each state some letters are allowed, and each leads to a state."""
     steps: list[dict[int, int]] = [{} for _ in range(1 + max(max(a, c) for a, _, c in arrows))]
     for state, letters, target in arrows:
         steps[state].update(dict.fromkeys(letters.encode("latin-1"), target))

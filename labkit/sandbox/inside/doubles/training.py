@@ -132,8 +132,7 @@ class Momentum:
         return [weight for group in self.param_groups for weight in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return it as torch does: weights by number, and the very tensors that steps
-        change."""
+        """Return the state as torch does: by number, with the tensors that steps change."""
         numbers, groups = iter(range(len(self.weights()))), []
         for group in self.param_groups:
             groups.append(group | {"params": [next(numbers) for _ in group["params"]]})
