@@ -117,8 +117,7 @@ class Writer:
         return sentences
 
     def second_half(self, a: str, rest: list[tuple[str, Args, str]]) -> str:
-        """Return the words for the second of two events and shorten `rest`; "." if the two
-        cannot be joined."""
+        """Take an event off `rest`, for " and went home."; just "." if it cannot be joined."""
         kind, args, prefix = rest[0]
         templates = [t for t in SENTENCES[kind] if joinable(kind, t)]
         if not templates or prefix or args["a"] != a:
@@ -197,7 +196,6 @@ def joinable(kind: str, template: str) -> bool:
 
 
 def can_be_it(template: str) -> bool:
-    """Whether "it" is clear: no other "it" in the sentence, and no order in which "it" sounds
-    wrong."""
+    """Whether "it" is clear: no other "it", and no order in which "it" sounds wrong."""
     orders = ("{x} of", "{y} of", "up the {x}", "out the {x}", "{b} the {x}", "{B} the {x}")
     return not any(words in template for words in (" it", "told", *orders))

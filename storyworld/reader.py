@@ -3,7 +3,8 @@
 The text may come from a model and be broken in any way. Every known phrase of a sentence is
 replaced by its class, "<P> gave the <X> to <P>.", and the rest is looked up in a table: the
 inverse of the templates. The events are told to a fresh world; an event that the world refuses
-is a contradiction. The generator's own state is not used.
+is a contradiction. The generator's own state is not used. A sentence outside of the table is
+not understood, even if it is good English: so no guess counts as a fact.
 
     reading = read_story("Anna had a red ball. Ben gave the ball to Mia.")
     reading.contradictions     # [(sentence, why), ...]
@@ -39,8 +40,7 @@ class Reading:
     parsed: list[tuple[str, Args]] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
-    # without a meaning, or "she" fits two people or nobody
-    unclear: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)  # no meaning, or "she" is unclear
 
     @property
     def understood(self) -> int:
@@ -106,8 +106,7 @@ def read_story(text: str) -> Reading:
 
 
 def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
-    """Return names for "she", "it", "the ball" and "the rabbit", and the phrases without
-    one."""
+    """Return names for "she", "it", "the ball" and "the rabbit", and phrases without one."""
     args, problems = dict(raw), []
     for name, phrase in raw.items():
         meant: str | None = phrase
@@ -247,8 +246,7 @@ def agrees(args: Args) -> bool:
 
 
 def tables() -> dict[str, object]:
-    """Return the tables that a reader in another programming language
-    (labkit/look/static/reader.js) needs."""
+    """Return the tables for the reader in JavaScript, labkit/look/static/reader.js."""
     names = ("gender", "prefixes", "plurals", "numbers", "places", "colours")
     found = {name: getattr(words, name.upper()) for name in names}
     found |= {"phrase": PHRASE.pattern.replace("(?P<", "(?<"), "start": START.pattern}

@@ -61,8 +61,7 @@ def scores_of(
     watch      called with the number of answers written and wanted
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
-    # the fastest dtype on every processor
-    model = checkpoint.load(folder, package, torch.float32)
+    model = checkpoint.load(folder, package, torch.float32)  # fast on every processor
     accelerate(model, last_logits_only=True)
     longest = model.config.max_position_embeddings
     validation = Validation(tokenizer.library, stories, longest, split="test")

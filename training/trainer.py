@@ -25,8 +25,7 @@ from training.run_folder import Run
 
 VALIDATION = 50  # documents
 ROOM = 256  # tokens of a request and its story
-# fields that a config.json may have
-OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}
+OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # also fields of config.json
 ROWS = 100_000  # rows of one seed; more steps continue with the rows of the next seed
 
 

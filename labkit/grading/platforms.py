@@ -1,7 +1,8 @@
 """The learning platforms, one record each.
 
 A new platform, or one more way to name files, is a record or a layout here, and a row in
-LAYOUTS of tests/course/grading/test_collect.py.
+LAYOUTS of tests/course/grading/test_collect.py. Platforms are data and not classes, so that
+one is added without code; the price is a record with many fields, most of them empty.
 """
 
 from __future__ import annotations

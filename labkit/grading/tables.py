@@ -1,5 +1,5 @@
 """CSV tables as learning platforms write them: any encoding and delimiter, and Moodle's grading
-worksheet with titles in any language."""
+worksheet with titles in any language, known by the order and kind of its columns."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The search for listed mistakes that give exactly the learner's outcomes: one mistake, two
-that explain different checks, or two combined."""
+that explain different checks, or two combined.
+
+Outcomes are compared and not texts, as a mistake can be written in many ways. The price is to
+perform the candidates, hence the limits of seconds and pairs below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names that an exercise may not use: found in the source, replaced while an answer runs."""
+"""Names that an exercise may not use: found in the source, replaced while an answer runs.
+
+The source shows the line before anything runs, but no computed name; a replaced function
+catches that too, but only once it is called."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Ranks of a check: the learner's code on several of them, in one thread.
 
 A sandbox has no threads. A rank that has to wait for another one is stopped and runs again from
-its start once the answer is known, with the answers that it had before. So
-every run is the same, a rank that waits forever is found at once, and time, memory and errors
-are counted as in any other call.
+its start once the answer is known, with the answers that it had before. So every run is the
+same, a rank that waits forever is found at once, and time, memory and errors are counted as in
+any other call. The price: a rank's code runs once more for each answer that it waits for.
 """
 
 from __future__ import annotations
