@@ -16,7 +16,7 @@ class KVCache:
     """Keys and values of all tokens so far, so that each is computed once.
 
     A layer's first update sets room aside for max_length tokens, in its keys and its values,
-    in the dtype and on the device of what it is given; nothing is copied or moved after that.
+    in the dtype and on the device of what it is given; the room stays where it is after that.
     One cache serves one batch of prompts: make a new one for the next.
 
     Errors: more than max_length tokens, or another batch size, raises ValueError

@@ -424,7 +424,8 @@ def on_policy_step(student, teacher, optimizer, input_ids, attention_mask, max_n
                 break
     seen = real.clone()
     seen[:, :prompt] = attention_mask
-    opinion = teacher(output, seen).detach()[:, :-1]
+    with torch.inference_mode():
+        opinion = teacher(output, seen)[:, :-1].clone()
     logits = student(output, seen)[:, :-1]
     loss = distill_loss(logits, opinion, real[:, 1:], direction, 1.0, top_k)
     weights = [weight for weight in student.parameters() if weight.requires_grad]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from labkit.sandbox.inside.doubles.generation import Listener, TinyDecoder
 from labkit.sandbox.inside.doubles.training import Momentum
 
@@ -40,6 +43,18 @@ class Scorer(Listener):
         return {"score": self.tokens}
 
 
+class Teacher(TinyDecoder):
+    """A TinyDecoder whose state counts the calls that could have recorded gradients."""
+
+    def __init__(self, seed: int = 0):
+        super().__init__(seed, layers=1)
+        self.register_buffer("calls_with_gradients", torch.zeros(()))
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        self.calls_with_gradients += torch.is_grad_enabled()
+        return super().forward(*inputs, **named)
+
+
 def school(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
     """Return {"student", "teacher", "optimizer"}: two TinyDecoders, of which the first learns
     and is sure of little, and Momentum with its weights. A used student has other gradients."""
@@ -47,7 +62,7 @@ def school(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]
     student.head.data *= 0.25
     for weight in student.parameters() if used else ():
         weight.grad = weight.detach().clone().fill_(1.0)
-    teacher = TinyDecoder(seed + 1, layers=1)
+    teacher = Teacher(seed + 1)
     teacher.head.data *= 0.5
     optimizer = Momentum([{"params": [*student.parameters()]}], lr, 0.5)
     return {"student": student, "teacher": teacher, "optimizer": optimizer}
