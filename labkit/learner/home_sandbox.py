@@ -32,7 +32,7 @@ from labkit.sandbox.inside.importer import PACKAGE
 from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit
 from labkit.sandbox.inside.torch_private import set_torch, torch_settings
 
-# The packages that come with the course, beside Python's own
+# The packages that come with the course, besides Python's own
 PACKAGES = {
     *("tinyllm", "torch", "numpy", "matplotlib", "mpl_toolkits", "safetensors"),
     *("IPython", "tqdm", "typing_extensions"),

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 REFERENCE = "solutions"
 FEW_TOKENS = 16  # up to here all experts on all tokens cost less than sorting
-FEW_KEYS = 256  # up to here torch's kernel learns more slowly in bfloat16 than plain steps
+FEW_KEYS = 256  # up to here torch's kernel is slower backward in bfloat16 than plain steps
 CAUSAL = "causal"  # instead of a mask: every token sees itself and all before it
 
 

@@ -58,7 +58,7 @@ class LoadRequest:
 
     sources   {module: text} of the package
     module    the one whose symbols are called
-    compiled  modules that come as code, see compiled_modules
+    compiled  modules that come compiled, see compiled_modules
     texts     sources that inspect may read
     """
 

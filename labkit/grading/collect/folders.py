@@ -73,7 +73,8 @@ class CollectFolders:
                     entry |= {"claim": current["claim"], "source": current["source"]}
                 self.manifest[name] = current | entry
                 return issues.SAME
-            by = 0 if attempt.order[0] and order[0] else 1  # numbers of files, else time
+            # compare the numbers of files, else their times
+            by = 0 if attempt.order[0] and order[0] else 1
             if not replace_newer and attempt.order[by] <= order[by]:
                 return issues.EARLIER
             self.keep(replace(attempt, sha=sha, when=when, content=path))

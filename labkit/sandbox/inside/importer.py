@@ -21,7 +21,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and loads the modules of PACKAGE.
 
     folder    their folder in tracebacks
-    texts     sources that may be read of modules that come as code
+    texts     sources, for inspect, of modules that come compiled
     """
 
     def __init__(

@@ -167,7 +167,7 @@ def training(
 ) -> dict[str, Any]:
     """Return {"model", "optimizer"}: a WindowModel with the fields of WindowConfig, and
     Momentum with its weights in one group, or in two: matrices, and the rest. A watched model's
-    report is part of what a step gives; a stale one comes with gradients of something else."""
+    report is part of a step's outcome; a stale one comes with gradients of something else."""
     model = (Watched if watched else WindowModel)(WindowConfig(**config), seed)
     parts = [list(model.parameters())]
     for weight in parts[0] if stale else ():

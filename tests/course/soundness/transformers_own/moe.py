@@ -61,7 +61,7 @@ def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False)
     return sum(load_balancing_loss_func((layer,), *rest) for layer in layers) / len(layers)
 
 
-# %% exercise 5.4: what Qwen3MoeDecoderLayer makes its mlp of
+# %% exercise 5.4: the choice of mlp in Qwen3MoeDecoderLayer
 import transformers
 from transformers.models.qwen3_moe import modeling_qwen3_moe as theirs
 
