@@ -231,8 +231,7 @@ def _same_structure(
 
 
 def _same_form(pairs: list[Pair]) -> list[str]:
-    """Compare all shapes, then dtypes, then NaN; return the properties of the last pair, which
-    are right."""
+    """Compare shapes, then dtypes, then NaN; return the last pair's right properties."""
     for where, answer, expected in pairs:
         if answer.shape != expected.shape:
             shapes = {"answer": tuple(answer.shape), "wanted": tuple(expected.shape)}

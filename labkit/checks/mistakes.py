@@ -206,8 +206,7 @@ def edits_of(lines: list[str]) -> Iterator[Edit]:
 
 
 class Oracle:
-    """Computes the right outcome of every call, and those of the listed mistakes, when first
-    asked, and keeps them."""
+    """Computes and keeps the outcomes of the right answer and of listed mistakes."""
 
     def __init__(self, lab: Lab):
         self.lab = lab

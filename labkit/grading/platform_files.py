@@ -52,8 +52,7 @@ def members_in(data: bytes) -> Iterator[Member]:
 
 
 def read_yaml(data: bytes) -> object:
-    """Parse YAML into dicts, lists and texts; ValueError if it is broken, large, deep, or uses
-    references."""
+    """Parse YAML; ValueError if it is broken, large, deep, or uses references."""
     if len(data) > MOST_YAML:
         raise ValueError(f"{len(data):,} bytes, more than the {MOST_YAML:,} that are read")
     text, depth = data.decode("utf-8-sig", "replace"), 0

@@ -117,8 +117,7 @@ def stack(
 
 
 def angles_of(self, start: int, end: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return cos and sin of these positions, (1, T, D) each; they are computed for many
-    positions and kept."""
+    """Return cos and sin of these positions, (1, T, D) each; both are kept for later."""
     table = vars(self).get("angles")
     if table is None or table[0].size(1) < end or table[0].device != device:
         config = self.config

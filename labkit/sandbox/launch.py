@@ -273,8 +273,7 @@ class Worker:
         return answers
 
     def _outcome(self) -> Outcome:
-        """Receive an outcome; one budget of wall-clock time and of bytes covers all outcomes of
-        a request."""
+        """Receive an outcome; one budget of time and bytes covers all those of a request."""
         limit = min(MAX_ANSWER, MAX_ANSWERS - self.received)
         answer = receive(self.channel, limit, self.deadline - time.monotonic(), self._is_idle)
         self.received += len(answer)

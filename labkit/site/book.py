@@ -163,8 +163,7 @@ def same_ids(app: Sphinx, page: nodes.document) -> None:
 
 
 def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Sphinx hook: add links to the page in other languages, for languages.html, and to the
-    repository."""
+    """Sphinx hook: add links to the page in other languages, and to the repository."""
     up = "../" * page.count("/")
     context["languages"] = [
         (tag(name), NAMES[name], f"{up}{way}{page}.html")

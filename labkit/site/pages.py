@@ -93,8 +93,7 @@ def put_exercise(notebook: NotebookNode, lab: Lab, exercise: Exercise, answers: 
 
 
 def put_predictions(notebook: NotebookNode, lab: Lab) -> None:
-    """Show predictions with their choices; a click on one, or on the fold, shows the
-    outcome."""
+    """Show predictions with their choices; a click on one or on the fold shows the outcome."""
     known, hidden = lab.predictions, False
     english = {cell.id: cell.source for cell in read_notebook(notebook_path(lab)).cells}
     for place, cell in enumerate(notebook.cells):

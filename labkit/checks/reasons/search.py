@@ -171,8 +171,8 @@ class Search:
         return []
 
     def nearest(self, equals: list[Evidence]) -> list[Evidence]:
-        """Return, of mistakes with the same outcomes, those whose edit the code shows most; one
-        per sentence."""
+        """Of mistakes with equal outcomes, keep those that the code shows most; one a
+        sentence."""
         most = max(self.share(e.version) for e in equals)
         near = [e for e in equals if self.share(e.version) >= most - 1e-9]
         return [*{e.version.mistake: e for e in reversed(near)}.values()][::-1][:EQUALS]
@@ -195,8 +195,7 @@ class Search:
         return True
 
     def is_real(self, evidence: Evidence) -> bool:
-        """Whether several real numbers agree; a single number, whole numbers or truth values
-        may agree by chance."""
+        """Whether several real numbers agree; one, or whole numbers, may agree by chance."""
         outcomes = [o for check in evidence.checks for o in check.outcomes]
         values = [part for o in outcomes for part in (o.values, o.grads, o.state)]
         tensors = [tensor for _, tensor in tensors_in(values, "")]
@@ -274,8 +273,7 @@ class Search:
         return result.check.viewed([self.oracle.reference(c) for c in result.check.calls])
 
     def holds(self, version: Version, passed: Sequence[CheckResult]) -> bool:
-        """Whether no passed check contradicts a mistake: the mistake passes it, or gives the
-        learner's outcome."""
+        """Whether a mistake passes each passed check, or gives the learner's outcome there."""
         return all(
             agree(other, right) or matches(call, answer, other)
             for result in passed

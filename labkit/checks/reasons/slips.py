@@ -102,8 +102,7 @@ def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
 
 
 def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """Find a call whose result is dropped: one whose result the reference uses, or a function
-    of tensors."""
+    """Find a dropped result that the reference uses, or that of a function of tensors."""
     alone = {id(node.value) for node in _all(right, ast.Expr)}
     used = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
     in_use = {name for name in used if not name.endswith("_")}  # otherwise it works in place

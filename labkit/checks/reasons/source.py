@@ -152,8 +152,7 @@ def raises(cell: str, line: int | None) -> bool:
 
 
 def occurs_in(expression: str, cell: str) -> bool:
-    """Whether an expression of a mistake may be quoted: it is a number, or it occurs in the
-    learner's code."""
+    """Whether a mistake's expression may be quoted: a number, or one in the learner's code."""
     try:
         float(expression)
     except ValueError:

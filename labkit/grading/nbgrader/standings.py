@@ -199,8 +199,7 @@ def rows(
     lab_name: str,
     learners: Collection[str] | None = None,
 ) -> Iterable[tuple]:
-    """Return (learner, cell, columns) of the rows that a table of cells has for a lab, for all
-    learners or some."""
+    """Return (learner, cell, columns) of a lab's rows in a table of cells."""
     query = (
         book.db.query(api.SubmittedAssignment.student_id, api.BaseCell.name, *columns)
         .select_from(table)

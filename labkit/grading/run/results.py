@@ -126,8 +126,7 @@ class Results:
         return {learner: self.get(key or "") for learner, key in self.keys().items()}
 
     def keys(self) -> dict[str, str | None]:
-        """Return {learner: the key of their record} as the lab was graded last; GradingError if
-        the list is damaged."""
+        """{learner: the key of their record} of the last grading; GradingError if damaged."""
         if not self.learners.exists():
             return {}
         try:

@@ -34,8 +34,7 @@ def merge_module(lab: Lab, before: str, edited: str, now: str) -> str:
 
 
 def _added(before: str, edited: str, now: str) -> list[str]:
-    """Return the learner's own statements outside of exercises, without those that bind a name
-    of the new module"""
+    """The learner's own statements outside of exercises, without names of the new module"""
     known = {ast.unparse(node) for text in _outside(before) for node in _statements(text)}
     known.add(cells.FUTURE_LINE.strip())
     new = [

@@ -50,8 +50,7 @@ def _parts(package: str) -> SimpleNamespace:
 
 
 def _trial(parts: Any, model: nn.Module) -> list[Any]:
-    """Return answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
-    blocks for all."""
+    """Return answers with chunks, shared blocks, drafts, a grammar, and too few blocks."""
     engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
     requests = [parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
                 for number, (first, size) in enumerate(TRIALS)]  # fmt: skip

@@ -87,8 +87,7 @@ def is_question(message: str) -> bool:
 
 
 def unknown_words(message: str) -> list[str]:
-    """Return words that the model does not know: a story request understands fewer words than
-    other messages."""
+    """Return words that the model does not know; in a story request it knows fewer."""
     known = ASKED | set(LITTLE)
     if is_story_request(message):
         known |= lower(n for name, names in LISTS.items() if name not in NO_WISH for n in names)

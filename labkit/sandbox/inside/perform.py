@@ -220,8 +220,8 @@ def _drawn(values: list[Any], steps: list[Step]) -> list[Any]:
 
 
 def _counts(values: list[Any], steps: list[Step]) -> list[Any]:
-    """Count the tokens of tensors (rows,); any other shape stays unchanged, so that the check
-    reports it."""
+    """Count the tokens of tensors (rows,); other shapes stay, so that the check reports
+    them."""
 
     def count(value: Any) -> Any:
         fits = isinstance(value, Tensor) and value.dim() == 1 and value.dtype == torch.int64

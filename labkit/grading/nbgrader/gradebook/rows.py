@@ -65,8 +65,7 @@ class GradebookRow:
         return is_solution(cell) and checksum == compute_checksum(cell)
 
     def is_in(self, standing: Standing | None) -> bool:
-        """Whether the gradebook, which has this standing, already has all of it from the
-        previous grading."""
+        """Whether the gradebook, with this standing, has all of it from an earlier grading."""
         if standing is None or self.notebook is not self.before:
             return False
         when = standing.handed_at and standing.handed_at.replace(tzinfo=None)
@@ -237,8 +236,7 @@ def apply_late_penalties(
     rules: LabRules,
     only: Collection[str] | None = None,
 ) -> None:
-    """Set the deadline, extensions and late penalties of a lab, for all learners or some; end
-    the transaction."""
+    """Set a lab's deadline, extensions and late penalties; end the transaction."""
     assignment = gradebook.find_assignment(rules.lab.name)
     submissions = {s.student_id: s for s in assignment.submissions
                    if only is None or s.student_id in only}  # fmt: skip
