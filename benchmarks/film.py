@@ -30,10 +30,10 @@ from labkit.course.syllabus import find_exercise
 from labkit.look.page import write
 from labkit.site.execution import complete
 
-SIZE, WIDTH = (1280, 780), 960  # of the window and the film
+SIZE, WIDTH = (1280, 780), 960  # sizes of the window and of the film
 LAB_SIZE = (1180, 900)
 MOST = {"look": 3 * 2**20, "lab": 150_000}  # bytes
-TOKENS = 13  # that the model writes at the end
+TOKENS = 13  # tokens that the model writes at the end
 WRONG = "1.2", ".mean(", ".sum("  # an exercise, and what is wrong with the answer to it
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-quic"),

@@ -34,7 +34,7 @@ from solutions import kernels  # noqa: E402
 
 DEVICE = "cpu" if TINY else "cuda"
 DTYPE = torch.float32 if TINY else torch.bfloat16
-SECONDS = 170  # of the whole run; then nothing more is timed
+SECONDS = 170  # seconds of the whole run; then nothing more is timed
 started = time.monotonic()
 # Qwen3-8B's sizes; tiny ones to try the script
 ROWS, HIDDEN, WIDE, VOCAB, LOSSES, HEADS, KV_HEADS, TOKENS, HEAD_DIM = (

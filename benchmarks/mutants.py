@@ -45,10 +45,10 @@ from labkit.course.syllabus import LABS, Exercise, Lab, find_exercise, find_lab
 from labkit.sandbox.inside.limits import MEMORY_BYTES, mapped_bytes
 from labkit.sandbox.inside.perform import perform
 
-CPU_SECONDS = 10  # of a mutant, plus a multiple of the reference's time
+CPU_SECONDS = 10  # seconds for a mutant, plus a multiple of the reference's time
 SLEEPS = 20  # the limit of wall time is longer: the machine may be busy
 Item = TypeVar("Item")
-Found = list[tuple[Mutant, str]]  # of a mutant
+Found = list[tuple[Mutant, str]]  # a mutant and its verdict
 HEADING = "exercise   made  killed  crashed  endless  equivalent  survived   rate"
 EQUIVALENT = "equivalent"
 

@@ -5,8 +5,8 @@ What a learner needs is in `labkit.learner.notebook`.
 
 import sys
 
-# jsonschema, which nbformat imports, would build a grammar for internationalised addresses that
-# no schema of a notebook asks for: two seconds of every command. It goes on without.
+# jsonschema, which nbformat imports, would spend two seconds of every command on a grammar for
+# internationalised addresses, which notebooks do not use. It works without this module.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 __version__ = "0.1.0"

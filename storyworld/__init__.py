@@ -1,14 +1,14 @@
 """Small stories whose truth can be measured, without end and the same from the same seed.
 
-A plot (a search, a gift, a trade, a trip ...) tells events to a world, which refuses what
-cannot be. `grammar` writes the events as English; questions and their answers come from the
+A plot (a search, a gift, a trade, a trip ...) tells events to a world, which refuses impossible
+ones. `grammar` writes the events as English; questions and their answers come from the
 world at the end. `training_text` puts stories and questions into Qwen's chat format, for a
 tokenizer and a language model.
 
     story = next(stories(seed=1))
     story.text, story.questions        # questions: [(question, answer), ...]
 
-The text depends on the seed alone, on every Python from 3.10 on.
+The text depends only on the seed, for every Python from 3.10 on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPLITS = {
     "test": range(1_001_000, 1_002_000),
 }
 HURRIED = 0.2  # share of conversations whose user types small letters and no full stop
-ASIDES = 0.3  # share of conversations in which something else comes between the questions
+ASIDES = 0.3  # share of conversations with something else between the questions
 TALK = read_table("talk.toml")
 REQUESTS, LONG_REQUESTS, HONEST = TALK["requests"], TALK["long_requests"], TALK["honest"]
 
@@ -49,12 +49,12 @@ class Story:
     questions: tuple[tuple[str, str], ...]
     hero: str
     kind: str  # what the hero is: "rabbit"
-    thing: str  # "red ball"; empty where the story is about no single thing
+    thing: str  # "red ball"; empty if the story is not about one thing
     long: bool
 
 
 def stories(seed: int, long: bool = False) -> Iterator[Story]:
-    """An endless stream of stories; `long`: each with a second chapter, twice as long."""
+    """Yield stories without end; with `long` each has a second chapter and is twice as long."""
     rng = Random(f"TinyLLM {'long ' if long else ''}stories {seed}")
     while True:
         if story := tell(rng, long or rng.random() < LONG):
@@ -62,7 +62,7 @@ def stories(seed: int, long: bool = False) -> Iterator[Story]:
 
 
 def tell(rng: Random, long: bool = False) -> Story | None:
-    """Make one story; returns None if it came out too short or too long."""
+    """Return one story; None if it is too short or too long."""
     teller = Teller(rng, World())
     rng.choice(plots.PLOTS)(teller)
     if long:
@@ -83,7 +83,7 @@ def tell(rng: Random, long: bool = False) -> Story | None:
 
 
 def request(story: Story, rng: Random) -> str:
-    """How a user would ask for this story."""
+    """Return a user's request for this story."""
     if rng.random() < 0.1 and not story.long:
         return rng.choice(TALK["plain_requests"])
     hero, thing = story.hero, story.thing
@@ -99,7 +99,7 @@ def request(story: Story, rng: Random) -> str:
 
 
 def unknown_request(rng: Random, split: str) -> str:
-    """A request that no story answers: a sum, a question, a topic or a word that is none.
+    """Return a request that no story answers: a sum, a question, a topic or a made-up word.
 
     Topics and questions of "train" and "test" have no word in common.
     """
@@ -121,12 +121,12 @@ def unknown_request(rng: Random, split: str) -> str:
 
 
 def turn(role: str, text: str) -> str:
-    """One message as Qwen's chat template writes it."""
+    """Return a message as Qwen's chat template writes it."""
     return f"{START_OF_TURN}{role}\n{text}{END_OF_TURN}\n"
 
 
 def hurried(text: str) -> str:
-    """A request or a question as people type it: "where is the ball"."""
+    """Return a request or a question as hurried people type it: "where is the ball"."""
     return text.lower().rstrip(".?!")
 
 
@@ -143,9 +143,9 @@ def prompt(*texts: str) -> str:
 def document(story: Story, rng: Random) -> str:
     """A story and up to 4 questions in one of three layouts, closed by the end-of-text token.
 
-    Mostly a request, the story, then questions as further turns; often the user brings the
-    story along with the first question; now and then a plain story, small talk, or a request
-    that no story answers, alone or between questions. Some users are in a hurry.
+    Mostly a request, the story, then questions as further turns; often the user gives the story
+    with the first question; now and then a plain story, small talk, or a request that no story
+    answers, by itself or between questions. Some users are in a hurry.
     """
     layout, typed = rng.random(), hurried if rng.random() < HURRIED else str
     if layout < 0.05:
@@ -170,14 +170,14 @@ def document(story: Story, rng: Random) -> str:
 
 
 def training_text(seed: int, n: int) -> Iterator[str]:
-    """n documents, as a language model is trained on them."""
+    """Return n documents to train a language model on."""
     rng = Random(f"TinyLLM documents {seed}")
     for story in islice(stories(seed), n):
         yield document(story, rng)
 
 
 def split_text(split: str, n: int) -> Iterator[str]:
-    """n documents of "train", "validation" or "test", 1000 of each seed."""
+    """Return n documents of "train", "validation" or "test", 1000 per seed."""
     seeds = SPLITS[split]
     for start in range(0, n, 1000):
         yield from training_text(seeds[start // 1000], min(1000, n - start))

@@ -13,5 +13,5 @@ _ROWS = re.findall(
 # kind: its steps, each with its arguments
 RULES = {kind: [step.split() for step in steps.split(";") if step] for kind, steps, _ in _ROWS}
 SENTENCES = {kind: re.split(r" \| |\n  ", lines.strip()) for kind, _, lines in _ROWS if lines}
-# every thing is used in its own way
+# each thing has its own way of being used
 SENTENCES |= {f"use:{verb}": [f"{{a}} {verb} the {{x}}."] for verb in VERBS.values()}

@@ -1,4 +1,4 @@
-"""From events to sentences.
+"""Write events as sentences.
 
 An event is a kind and its arguments: ("give", {"a": "Anna", "x": "red ball", "b": "Ben"}).
 `Writer` turns events into English: it picks a template, joins two events of one person with
@@ -20,9 +20,9 @@ Args = dict[str, str]
 ALL_ADJECTIVES = [word for words in ADJECTIVES.values() for word in words]
 PRONOUNS = {"she": "f", "her": "f", "he": "m", "him": "m"}
 SLOT = re.compile(r"(the |The )?\{(\w+!?)\}")
-JOINED = 0.35  # how often two events of one person become one sentence
-STATES = ("intro", "friend", "be", "have")  # what lasts is not joined with what happens
-SHORT = 0.6  # how often a pronoun is used where one is clear
+JOINED = 0.35  # chance that two events of one person become one sentence
+STATES = ("intro", "friend", "be", "have")  # lasting states are not joined with events
+SHORT = 0.6  # chance of a pronoun where it is clear
 
 
 def at(place: str) -> str:
@@ -41,7 +41,7 @@ def noun(thing: str) -> str:
 
 
 def articles(text: str) -> str:
-    """Write "an" where the next word begins with a vowel."""
+    """Write "an" before a vowel."""
     return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)
 
 
@@ -51,7 +51,7 @@ def capital(text: str) -> str:
 
 @dataclass
 class Scene:
-    """People and things that a phrase can refer to: the story's and the last sentence's."""
+    """The people and things that a phrase can refer to: the story's and the last sentence's."""
 
     kinds: dict[str, str] = field(default_factory=dict)  # person -> rabbit, girl ...
     things: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Writer:
         return sentences
 
     def second_half(self, a: str, rest: list[tuple[str, Args, str]]) -> str:
-        """ "and went home.", taken off `rest`; only a full stop where that does not fit."""
+        """Take an event off `rest`, for " and went home."; just "." if it cannot be joined."""
         kind, args, prefix = rest[0]
         templates = [t for t in SENTENCES[kind] if joinable(kind, t)]
         if not templates or prefix or args["a"] != a:
@@ -127,7 +127,7 @@ class Writer:
         return f" and {self.clause(template, args, fresh=False)}"
 
     def pick(self, templates: list[str], args: Args, after: bool = False) -> str:
-        """One of the templates that need no more than these arguments, and fit after "Then"."""
+        """Choose a template that needs only these arguments, and fits after "Then"."""
         keys = set(args) | {"g", "h"}
         fitting = [t for t in templates if {key(slot) for _, slot in SLOT.findall(t)} <= keys]
         if after:
@@ -190,12 +190,12 @@ def key(slot: str) -> str:
 
 
 def joinable(kind: str, template: str) -> bool:
-    """Fit to be half of "Anna took the ball and went home."."""
+    """Whether an event can be half of "Anna took the ball and went home."."""
     plain = not any(mark in template for mark in (" and ", ",", '"'))
     return kind not in STATES and template.startswith("{a} ") and plain
 
 
 def can_be_it(template: str) -> bool:
-    """No other "it" in the sentence, and none of the orders in which "it" sounds wrong."""
+    """Whether "it" is clear: no other "it", and no order in which "it" sounds wrong."""
     orders = ("{x} of", "{y} of", "up the {x}", "out the {x}", "{b} the {x}", "{B} the {x}")
     return not any(words in template for words in (" it", "told", *orders))

@@ -1,4 +1,4 @@
-"""Questions about a story, with the one answer that follows from the story."""
+"""Questions about a story, each with the only answer that follows from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNTOLD = "I do not know. The story does not say."
 
 
 def answer(world: World, kind: str, args: Args) -> str | None:
-    """The answer, or None if the story gives none or more than one would be right."""
+    """Return the answer; None if the story gives none, or several would be right."""
     known = {**world.people, **world.things}
     if any(args[k] not in known for k in "abxv" if k in args):
         return None
@@ -31,7 +31,7 @@ def only_value(found: list[str]) -> str | None:
 
 
 def find_events(world: World, kinds: tuple[str, ...], **wanted: str) -> list[Args]:
-    """The events of these kinds with these arguments."""
+    """Return the events of these kinds with these arguments."""
     return [
         args
         for kind, args in world.log
@@ -59,7 +59,7 @@ def where_person(world: World, a: str) -> str | None:
 
 def did_give(world: World, a: str, b: str, x: str) -> str | None:
     if find_events(world, ("lend", "swap"), x=x) or find_events(world, ("swap",), y=x):
-        return None  # a loan or a trade is no plain yes or no
+        return None  # after a loan or a trade, yes or no is not clear
     she = subject(a).lower()
     return (
         f"Yes, {she} did."
@@ -164,9 +164,9 @@ ANSWERS = {
 
 
 def candidates(world: World, kind: str, rng: Random) -> list[Args]:
-    """Arguments worth asking about."""
+    """Return the arguments worth asking about."""
     gifts = [{k: g[k] for k in "abx"} for g in find_events(world, GIFTS)]
-    if kind == "did_give":  # as often no as yes
+    if kind == "did_give":  # "no" as often as "yes"
         pairs = [(a, b) for a in world.people for b in world.people if a != b]
         false = [{"a": a, "b": b, "x": g["x"]} for g in gifts for a, b in pairs]
         false = [args for args in false if args not in gifts]
@@ -181,12 +181,12 @@ def candidates(world: World, kind: str, rng: Random) -> list[Args]:
 
 
 def ask(world: World, rng: Random, most: int) -> list[tuple[str, str]]:
-    """Up to `most` questions, each of another kind, with their answers."""
+    """Return up to `most` questions of different kinds, with their answers."""
     kinds = list(QUESTIONS)
     rng.shuffle(kinds)
-    if rng.random() < 0.5:  # what has to be followed through the story comes first
+    if rng.random() < 0.5:  # first, questions for which the whole story has to be followed
         kinds.sort(key=lambda kind: kind not in ("where_thing", "who_has", "where_person"))
-    if rng.random() < 0.7:  # ... and what the first sentence says comes last
+    if rng.random() < 0.7:  # last, those that the first sentence answers
         kinds.sort(key=lambda kind: kind == "what_kind")
     asked: list[tuple[str, str]] = []
     for kind in kinds:
@@ -202,7 +202,7 @@ def ask(world: World, rng: Random, most: int) -> list[tuple[str, str]]:
 
 
 def question(world: World, kind: str, args: Args) -> str:
-    """The question in words; a thing by its noun alone where only one is meant."""
+    """Return the question in words; a thing is named by its noun if that is clear."""
     words = dict(args)
     for k in "xv":
         if k in words:

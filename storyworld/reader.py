@@ -1,9 +1,10 @@
-"""Reads stories back from their text alone, and proves a sentence wrong.
+"""Read stories back from their text, and prove sentences wrong.
 
 The text may come from a model and be broken in any way. Every known phrase of a sentence is
 replaced by its class, "<P> gave the <X> to <P>.", and the rest is looked up in a table: the
-inverse of the templates. The events are told to a fresh world; what the world refuses is a
-contradiction. Nothing of the generator's own state is used.
+inverse of the templates. The events are told to a fresh world; an event that the world refuses
+is a contradiction. The generator's own state is not used. A sentence outside of the table is
+not understood, even if it is good English: so no guess counts as a fact.
 
     reading = read_story("Anna had a red ball. Ben gave the ball to Mia.")
     reading.contradictions     # [(sentence, why), ...]
@@ -39,7 +40,7 @@ class Reading:
     parsed: list[tuple[str, Args]] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
-    unclear: list[str] = field(default_factory=list)  # no meaning, or "she" fits two or nobody
+    unclear: list[str] = field(default_factory=list)  # no meaning, or "she" is unclear
 
     @property
     def understood(self) -> int:
@@ -105,7 +106,7 @@ def read_story(text: str) -> Reading:
 
 
 def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
-    """Names for "she", "it", "the ball" and "the rabbit", and what has none."""
+    """Return names for "she", "it", "the ball" and "the rabbit", and phrases without one."""
     args, problems = dict(raw), []
     for name, phrase in raw.items():
         meant: str | None = phrase
@@ -214,7 +215,7 @@ def read(sentence: str) -> tuple[str, list[tuple[str, Args]]] | None:
 
 
 def look_up(masked: str, values: list[str]) -> list[tuple[str, Args]] | None:
-    """One event, or two that are joined by "and"."""
+    """Return one event, or two that are joined by "and"."""
     if masked in MEANINGS:
         kind, keys = MEANINGS[masked]
         return [(kind, dict(zip(keys, values, strict=True)))]
@@ -245,7 +246,7 @@ def agrees(args: Args) -> bool:
 
 
 def tables() -> dict[str, object]:
-    """What a reader in another language (labkit/look/static/reader.js) needs."""
+    """Return the tables for the reader in JavaScript, labkit/look/static/reader.js."""
     names = ("gender", "prefixes", "plurals", "numbers", "places", "colours")
     found = {name: getattr(words, name.upper()) for name in names}
     found |= {"phrase": PHRASE.pattern.replace("(?P<", "(?<"), "start": START.pattern}

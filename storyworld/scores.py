@@ -22,8 +22,8 @@ from storyworld import (
 from storyworld.grammar import noun
 from storyworld.reader import read_story, split_sentences
 
-UNKNOWN = 4  # stories for every request that no story answers
-SHARES = {  # share: what is counted, and of how many
+UNKNOWN = 4  # number of stories per request that no story answers
+SHARES = {  # {share: (what is counted, out of what)}
     "understood": ("understood", "sentences"),  # sentences that have a meaning
     "consistent": ("consistent", "stories"),  # contradict nothing
     "sound": ("sound", "stories"),  # long enough, without any flaw
@@ -36,7 +36,7 @@ Generate = Callable[[str], str]
 
 
 def shares(counts: Counter) -> dict[str, float]:
-    """The shares that the counts of stories and answers give."""
+    """Return the shares from the counts of stories and answers."""
     return {
         name: counts[part] / counts[whole] if counts[whole] else 0.0
         for name, (part, whole) in SHARES.items()
@@ -44,7 +44,7 @@ def shares(counts: Counter) -> dict[str, float]:
 
 
 def score_story(text: str, asked_for: Iterable[str] = (), least: int = FEWEST) -> Counter:
-    """The counts of one story; one of fewer than `least` sentences is not sound."""
+    """Return the counts of one story; a story of fewer than `least` sentences is not sound."""
     reading = read_story(text)
     named = set(reading.scene.kinds) | set(reading.scene.things)
     named |= {noun(thing) for thing in reading.scene.things}
@@ -60,7 +60,7 @@ def score_story(text: str, asked_for: Iterable[str] = (), least: int = FEWEST) -
 
 
 def asked_for(story: Story, words: str) -> list[str]:
-    """The parts of a request: the hero, its kind, the thing; each may be missing."""
+    """Return the parts of a request: the hero, its kind, the thing; each may be missing."""
     thing = next((t for t in (story.thing, noun(story.thing)) if t and t in words), "")
     named = set(re.findall(r"\w+", words))
     return [word for word in (story.hero, story.kind) if word in named] + [thing] * bool(thing)
@@ -92,8 +92,8 @@ def measure(generate: Generate, seed: int, n: int, long: bool = False) -> Counte
 
     For every story one prompt asks for a story like it, whose text is read; and for each of
     its questions a prompt gives the true story with the question. An answer is right if it is
-    exactly the one that follows from the story. Some prompts ask for what no story answers:
-    there only one of the HONEST answers counts.
+    exactly the one that follows from the story. Some prompts are requests that no story
+    answers: there only one of the HONEST answers counts.
 
     long    stories with a second chapter instead, twice as long at the least
     """

@@ -20,12 +20,12 @@ class Teller:
         self.rng, self.world = rng, world
         self.events: list[tuple[str, Args, str]] = []
         self.used: list[str] = []
-        self.group = ""  # of the last toy
-        self.lead = ""  # whom a later chapter begins with
+        self.group = ""  # the group of adjectives of the last toy
+        self.lead = ""  # the person with whom a later chapter begins
 
     def __call__(self, kind: str, prefix: str = "", **args: str) -> None:
         """Tell an event; a connecting word such as "Then" comes by chance."""
-        if kind == "use":  # each thing in its own way
+        if kind == "use":  # each thing is used in its own way
             kind += ":" + words.VERBS[noun(args["x"])]
         if not prefix and kind in MOVES and len(self.events) > 2 and self.chance(0.2):
             prefix = self.rng.choice(NEXT)
@@ -41,21 +41,21 @@ class Teller:
             self(kind, prefix, **args)
 
     def new(self, options: list[str]) -> str:
-        """One that the story has not used yet, as long as there is one."""
+        """Choose an item that the story has not used yet, as long as there is one."""
         fresh = [option for option in options if option not in self.used]
         pick = self.rng.choice(fresh or options)
         self.used.append(pick)
         return pick
 
     def name(self) -> str:
-        """A new one; mostly a girl beside a boy, so that "she" is clear."""
+        """Choose a new name, mostly a girl's beside a boy's, so that "she" is clear."""
         genders = {words.GENDER[name] for name in self.world.people}
         if len(genders) != 1 or self.chance(0.1):
             return self.new(words.GIRLS + words.BOYS)
         return self.new(words.BOYS if "f" in genders else words.GIRLS)
 
     def kind(self, name: str) -> str:
-        """A child, an animal, or somebody with a trade; at most one animal, one trade."""
+        """Choose a child, an animal or a trade; at most one animal and one trade per story."""
         child = "girl" if words.GENDER[name] == "f" else "boy"
         taken = {person.kind for person in self.world.people.values()}
         if self.chance(0.45) and not taken & set(words.ANIMALS):
@@ -63,13 +63,13 @@ class Teller:
         return child if self.chance(0.65) or taken & set(words.JOBS) else self.new(words.JOBS)
 
     def thing(self, nouns: list[str]) -> str:
-        """A thing whose noun no other thing has, mostly with an adjective that suits it."""
+        """Choose a thing with a new noun, mostly with an adjective that suits it."""
         word = self.new(nouns)
         adjective = self.rng.choice(words.ADJECTIVES[words.GROUPS[word]])
         return f"{adjective} {word}" if self.chance(0.75) else word
 
     def toy(self) -> str:
-        """Something to play with: if the last was red or blue, then this is old or new."""
+        """Choose a toy: if the last one was red or blue, this one is old or new."""
         group = {"colour": "make", "make": "colour"}.get(self.group, "")
         fitting = [thing for thing in words.THINGS if not group or words.GROUPS[thing] == group]
         thing = self.thing(fitting)
@@ -77,7 +77,7 @@ class Teller:
         return thing
 
     def twins(self) -> tuple[str, str]:
-        """Two of one sort, as "red ball" and "blue ball"."""
+        """Choose two things of one sort, as "red ball" and "blue ball"."""
         word = self.new([word for word in words.GROUPS if word not in words.FOODS])
         first = self.rng.choice(
             [a for a in words.ADJECTIVES[words.GROUPS[word]] if a in words.OPPOSITES]
@@ -92,7 +92,7 @@ class Teller:
         return self.new(options or list(words.PLACES))
 
     def elsewhere(self, place: str) -> str:
-        """Out of doors if that is indoors, and the other way round."""
+        """Choose a place outdoors if this one is indoors, and the other way around."""
         return self.new(words.OUTDOORS if place in words.INDOORS else words.INDOORS)
 
     def spot(self, place: str) -> str:
@@ -112,7 +112,7 @@ class Teller:
         self.lead = self.rng.choice(list(self.world.people))
 
     def hero(self, place: str) -> str:
-        """Somebody who is in a place: new, or whom the chapter begins with."""
+        """Return somebody in a place: a new person, or the one with whom the chapter begins."""
         if a := self.lead:
             self("be" if self.where(a) == place else "go", "The next day, ", a=a, p=place)
             return a
@@ -134,7 +134,7 @@ class Teller:
         return a, x
 
     def friend(self, a: str, place: str) -> str:
-        """A friend of a who is in a place; nobody has more than one."""
+        """Return a friend of `a` in a place; nobody has more than one."""
         is_near = place == self.where(a)
         if b := self.other(a):
             if self.where(b) != place:
@@ -157,7 +157,7 @@ class Teller:
         return next((name for name in self.world.people if name != a), "")
 
     def stranger(self, a: str, place: str) -> str:
-        """Somebody who comes to a place while a is away."""
+        """Return somebody who comes to a place while `a` is away."""
         if self.other(a):
             return self.friend(a, place)
         b = self.name()
@@ -170,7 +170,7 @@ class Teller:
             self.maybe(0.35, "welcome", a=b, b=a)
 
     def ending(self, a: str, b: str = "", x: str = "") -> None:
-        """One or two sentences that are true at the end."""
+        """Tell one or two sentences that are true at the end."""
         people = self.world.people
         options: list[tuple[str, Args]] = [("good_day", {})]
         if people[a].mood >= 0:
@@ -206,6 +206,6 @@ class Teller:
         self("go_back" if back else "go", prefix, a=a, p=place)
 
     def join(self, a: str, b: str) -> None:
-        """Let a go where b is, if that is elsewhere."""
+        """Let `a` go where `b` is, if that is elsewhere."""
         if self.where(a) != self.where(b):
             self.go(a, self.where(b))

@@ -10,7 +10,7 @@ else:
 
 
 def read_table(name: str) -> dict:
-    """A TOML file of this folder."""
+    """Read a TOML file of this folder."""
     return tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))
 
 
@@ -22,7 +22,7 @@ FOODS, CONTAINERS, COLOURS, EDIBLE, NUMBERS = (
     _TABLE[name].split() for name in ("foods", "containers", "colours", "edible", "numbers")
 )
 GENDER = dict.fromkeys(GIRLS, "f") | dict.fromkeys(BOYS, "m")
-KIND_GENDER = {"girl": "f", "boy": "m"}  # all other kinds may be either
+KIND_GENDER = {"girl": "f", "boy": "m"}  # all other kinds may be of either gender
 KINDS = ["girl", "boy", *JOBS, *ANIMALS]
 PLACES = {place: text.partition(": ")[0] for place, text in _TABLE["places"].items()}  # "in"
 SPOTS = {place: text.partition(": ")[2].split("; ") for place, text in _TABLE["places"].items()}

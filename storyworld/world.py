@@ -30,7 +30,7 @@ class World:
         self.errors: list[str] = []
 
     def apply(self, kind: str, args: Args, prefix: str = "") -> list[str]:
-        """Let an event happen; the contradictions it makes, [] if there are none."""
+        """Let an event happen; return its contradictions, [] if there are none."""
         self.errors = []
         hour = words.PREFIXES.get(prefix)
         if hour == -1:
@@ -80,7 +80,7 @@ class World:
         return words.PLACE_OF_SPOT.get(name) if sort == "spot" else name or None
 
     def whereabouts(self, thing: str) -> str:
-        """Where a thing is, for a reason: "Ben has it", "it is under the bed"."""
+        """Return words for the place of a thing: "Ben has it", "it is under the bed"."""
         sort, name = self.thing(thing).where or ("", "")
         if sort in ("", "gone"):
             return "nobody knows where it is" if not sort else "it is gone"
@@ -137,7 +137,7 @@ class World:
         self.thing(x).move("person", a)
 
     def reach(self, a: str, x: str) -> str | None:
-        """a has x, or x is where a is and nobody holds it."""
+        """Check that `a` has x, or x is where `a` is and nobody has it."""
         where, place = self.thing(x).where, self.place_of(x)
         if where == ("person", a):
             return None
@@ -245,7 +245,7 @@ def value(n: str) -> int:
     return 0 if n == "0" else words.NUMBERS.index(n) + 1
 
 
-# short steps: those that check return why not, those that change return None
+# short steps: those that check return the contradiction, those that change return None
 STEPS: dict[str, Callable[..., bool | str | None]] = {
     "been": lambda w, a, p: p not in w.person(a).been and f"{a} was never {at(p)} before",
     "outdoors": lambda w, a: w.person(a).place in words.INDOORS and f"{a} is indoors",

@@ -1,5 +1,5 @@
-"""Asking a model for stories about every word of its card, in every form, and counting the
-requests that it grants."""
+"""Ask a model for stories about every word of its card, in every form, and count the requests
+that it grants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storyworld.reader import split_sentences
 from storyworld.scores import reply
 
 ASKED = "Tell me a story about {about}."
-FORMS = {  # how a word is asked for: the heading of the card's column
+FORMS = {  # {heading of the card's column: the words in the request}
     "alone": "{word}",
     "with an article": "{a_word}",
     "with a name": "Mia and {a_word}",

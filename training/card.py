@@ -16,7 +16,7 @@ from training.asking import FORMS, USUAL
 from training.measure import SHARES, WAYS, visitors
 from training.recipe import Recipe
 
-LITTLE_WORLD = {  # the lists by their titles in the card
+LITTLE_WORLD = {  # {title in the card: list of words}
     {"beings": "who they are", "counted": "what is counted"}.get(name, name): words
     for name, words in (LISTS | {"names": sorted(LISTS["names"])}).items()
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-STORIES = 200  # to measure a model on
+STORIES = 200  # stories to measure a model on
 
 
 @app.command()
@@ -144,7 +144,7 @@ def _train(trainer: Trainer) -> None:
     console.print(
         tr(
             "{folder}: {count:,} parameters, {steps} steps of {tokens:,} tokens{begun}",
-            folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_a_step,
+            folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_per_step,
             begun=begun,
         ),
         soft_wrap=not console.is_terminal, highlight=False,

@@ -1,4 +1,4 @@
-"""Measuring a model on stories it never saw.
+"""Measure a model on stories that it has never seen.
 
 `scores_of` returns the content of scores.json, from which card.py renders the model card.
 """
@@ -29,7 +29,7 @@ from training.asking import asked_words
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
 SEED = SPLITS["test"][0]
-SHARES = {  # key in scores.json: the share in words
+SHARES = {  # {key in scores.json: description of the share}
     "understood": "sentences that the reader understands",
     "consistent": "stories that contradict nothing",
     "sound": "stories without any flaw: understood, consistent, nothing twice, long enough",
@@ -61,7 +61,7 @@ def scores_of(
     watch      called with the number of answers written and wanted
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
-    model = checkpoint.load(folder, package, torch.float32)  # quick on every processor
+    model = checkpoint.load(folder, package, torch.float32)  # fast on every processor
     accelerate(model, last_logits_only=True)
     longest = model.config.max_position_embeddings
     validation = Validation(tokenizer.library, stories, longest, split="test")

@@ -90,7 +90,7 @@ class Recipe:
         )
 
     @property
-    def tokens_a_step(self) -> int:
+    def tokens_per_step(self) -> int:
         """Tokens of text per step, without the stories that the model writes itself"""
         return self.batch_size * self.sequence_length
 

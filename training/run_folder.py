@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 class Run:
-    """One run in its folder. Each file is replaced as a whole: a kill leaves the old one."""
+    """One run in its folder. Each file is replaced as a whole, so a kill leaves the old one."""
 
     def __init__(self, folder: Path, recipe: Recipe):
         self.folder, self.recipe = folder, recipe
@@ -43,7 +43,7 @@ class Run:
                     f"{self.folder} holds {', '.join(inside[:3])} and no recipe.json; "
                     "give another folder with --out"
                 )
-            if "state.pt" not in inside:  # nothing was learned yet
+            if "state.pt" not in inside:  # no step was finished yet
                 write_whole(path, self.recipe.text().encode())
         before, now = vars(Recipe.from_file(path)), vars(self.recipe)
         if changed := [key for key in now if before[key] != now[key]]:
@@ -59,7 +59,7 @@ class Run:
             return None
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds
+        except Exception as error:  # torch raises many types of errors
             raise TrainError(f"{path} is damaged ({error}); delete it to begin anew") from error
         self.log = state.pop("log")
         return state

@@ -24,9 +24,9 @@ from training.recipe import TrainError
 from training.run_folder import Run
 
 VALIDATION = 50  # documents
-ROOM = 256  # tokens for a request and a story
-OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
-ROWS = 100_000  # of one seed; more steps continue with the rows of the next seed
+ROOM = 256  # tokens of a request and its story
+OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # also fields of config.json
+ROWS = 100_000  # rows of one seed; more steps continue with the rows of the next seed
 
 
 class Trainer:
@@ -143,7 +143,7 @@ class Trainer:
     def save(self, unlogged: list[dict[str, float]]) -> None:
         """Add a line to the log, and write the model and all that is needed to resume."""
         mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
-        tokens, loss = self.recipe.tokens_a_step, self.part("causal_lm_loss")
+        tokens, loss = self.recipe.tokens_per_step, self.part("causal_lm_loss")
         line = {
             "step": self.step,
             "tokens": self.step * tokens,

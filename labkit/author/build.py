@@ -1,4 +1,4 @@
-"""Derives files from their one source.
+"""Derive files from their only source.
 
     solutions/X.py                 -> tinyllm/X.py                  the skeleton
     solutions/X.py + syllabus      -> notebooks/NN_X.ipynb          stubs, badges, check cells
@@ -98,8 +98,7 @@ def everything() -> Iterator[Derived]:
 
 
 def skeleton(source: str, lab: Lab | None) -> str:
-    """Return the module as a learner first opens it: every exercise a stub that names
-    itself."""
+    """The module as a learner first opens it: every exercise a stub that names itself."""
     if lab is None:
         return source
     texts = []

@@ -10,7 +10,7 @@ import typer
 from labkit.course.lang import ENGLISH, known, languages
 from labkit.course.terminal import Problem, ending_on
 
-MOST = 20  # faults of translations that are shown
+MOST = 20  # translation faults that are shown
 app = typer.Typer()
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -78,7 +78,7 @@ def build(
 
 
 def print_edited(course: Path, edited: list[Path], force: bool) -> None:
-    """Say of each edited file that it stayed, which is status 1, or where its copy is."""
+    """Print for each edited file that it was kept (then status 1), or where its copy is."""
     state = "replaced" if force else "edited since it was written, left as it is"
     for path in edited:
         print(f"{state}: {path}")

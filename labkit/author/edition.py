@@ -45,9 +45,10 @@ LEARNERS = (
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
-# of labkit/: the instructor's rooms, and the fast path, which serves the reference alone
+# parts of labkit/: the instructor's rooms, and the fast path, which works only with the
+# reference
 LEFT_OUT = ("author", "grading", "site", "model/fast.py")
-# in learners/: in the edition
+# {file in learners/: its place in the edition}
 LEARNERS_FILES = {
     "README.md": "README.md",
     "gitignore": ".gitignore",
@@ -55,9 +56,9 @@ LEARNERS_FILES = {
     "fast.py": "labkit/model/fast.py",
 }
 COURSE_TOML = "course.toml"
-KNOWN = ".written.json"  # in a course folder
-STAMP = "%Y-%m-%d_%H-%M-%S-%f"  # of a backup
-EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
+KNOWN = ".written.json"  # a file in a course folder
+STAMP = "%Y-%m-%d_%H-%M-%S-%f"  # the name of a backup
+EXTRAS = ("hub",)  # extras of pyproject.toml that learners can use
 
 
 def write_source(course: Path, force: bool = False) -> tuple[list[Path], list[Path]]:
@@ -113,7 +114,7 @@ def write_learners(
 
     is_open      leave the answers in plain text, for self-study
     zipped       pack it into one file beside it, too
-    lang         the language in which it speaks where a learner does not say another
+    lang         its language, unless a learner sets another one
 
     Returns the folder, and the zip.
     """
@@ -143,7 +144,7 @@ def _write_texts(folder: Path, is_open: bool) -> None:
     """Write the derived and translated files: skeletons, notebooks, README, sealed answers."""
     derived = stubs(skeletons())
     _write(folder / derived.path.relative_to(ROOT), derived.content)
-    for lab in NOTEBOOKS:  # empty, whatever was tried in them here
+    for lab in NOTEBOOKS:  # empty, even if cells were filled in here
         path = notebook_path(lab)
         notebook = serialised(filled(lab, read_notebook(path)))
         _write(folder / GIVEN.name / path.name, notebook)
@@ -161,7 +162,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _project(text: str) -> bytes:
-    """pyproject.toml with the learners' extras alone, without the developers' parts."""
+    """Return pyproject.toml with only the learners' extras, without the developers' parts."""
     head, _, rest = text.partition("[project.optional-dependencies]\n")
     extras = [
         re.search(rf"^# [^\n]*\n{name} = \[.*?\]\n", rest, re.MULTILINE | re.DOTALL)[0]
@@ -183,7 +184,7 @@ def _write_stand_ins(folder: Path, is_open: bool) -> None:
         _write(folder / path.name, text.encode())
     for path in sorted((SOLUTIONS / "mistakes").glob("*.diff")):
         _write(folder / "mistakes" / path.name, sealed.encode(path.read_text("utf-8")).encode())
-    for lab in LABS:  # the model answers alone: rubrics are the instructor's
+    for lab in LABS:  # only the model answers, as rubrics are for instructors
         found = ((each.id, written_answer(lab, each)["model answer"]) for each in lab.questions)
         text = "".join(f"## {name}\n### model answer\n{answer}\n\n" for name, answer in found)
         _write(folder / "answers" / f"{lab.module}.md", seal(text).encode())

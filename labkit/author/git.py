@@ -1,7 +1,7 @@
 """The learners' edition as a git repository, to which each newer edition is one more commit.
 
-The branch `edition` holds the editions as they were built. The branch that is checked out holds
-them too, with whatever a teacher commits in between.
+The branch `edition` holds the editions as they were built. The checked-out branch has them,
+too, with a teacher's own commits in between.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def commit_edition(edition: Path, folder: Path, is_new: bool) -> None:
 
 
 def pack(folder: Path) -> Path:
-    """A zip beside the folder with all that is committed in it, without the repository: a
-    learner may unpack it over a repository of their own."""
+    """Write a zip beside the folder with all committed files, without `.git`, as a learner may
+    unpack it into a repository of their own."""
     base = folder.resolve()
     path = base.with_name(f"{base.name}.zip")
     if is_edition(folder):

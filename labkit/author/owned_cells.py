@@ -49,8 +49,7 @@ def read_notebook(path: Path) -> NotebookNode:
 
 
 def begun(lab: Lab) -> NotebookNode:
-    """Return a notebook for a lab that has none yet: headings, between which the rest is
-    put."""
+    """Return a first notebook for a lab: headings, to be filled in between."""
     title = new_markdown_cell(f"# Lab {lab.number}: {lab.title}", id="title")
     return new_notebook(cells=[title, new_markdown_cell("## Summary", id=LAST)])
 
@@ -122,7 +121,7 @@ def owned(
 
 
 def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: bool) -> None:
-    """Its text with heading and badge, its answer cell and its check cell."""
+    """Fill in the exercise's text with heading and badge, its answer cell and check cell."""
     block, name = reference_block(lab, exercise), f"about-{exercise.slug}"
     place = lab.exercises.index(exercise)
     later = [f"about-{e.slug}" for e in lab.exercises[place + 1 :] if not e.hunt]
@@ -149,8 +148,7 @@ def fill_prediction(notebook: NotebookNode, name: str, outcome: Prediction) -> N
 
 
 def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: bool) -> None:
-    """Write the cell for its answer; the authored text above it is only begun if it is
-    missing."""
+    """Write the cell for the answer; add a heading above it if its authored text is missing."""
     name = question.answer_cell.replace("written", "question")
     place = lab.questions.index(question)
     later = [other.answer_cell for other in lab.questions[place + 1 :]]
@@ -165,7 +163,7 @@ def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: 
 
 
 def mark(cell: NotebookNode, grade_id: str, **fields: object) -> None:
-    """nbgrader's metadata, schema 3: exactly the keys that it allows."""
+    """Add nbgrader's metadata, schema 3: exactly the keys that it allows."""
     base = {"schema_version": 3, "grade_id": grade_id, "grade": False, "solution": False}
     base |= {"locked": False, "task": False, "cell_type": cell.cell_type}
     cell.metadata["nbgrader"] = nbformat.from_dict({**base, **fields})
@@ -198,8 +196,7 @@ def imports(source: str) -> list[str]:
 
 
 def with_badge(text: str, exercise: Exercise, block: str) -> str:
-    """Return the authored text under the exercise's heading and badge, which the syllabus
-    says."""
+    """Return the authored text under the heading and the badge that the syllabus gives."""
     lines = cells.solution_lines(block)
     long = ntr("about {n} line", "about {n} lines", lines)
     time = tr("{minutes} minutes", minutes=exercise.minutes)

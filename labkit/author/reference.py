@@ -1,4 +1,5 @@
-"""The reference as it is written: modules and exercise blocks of solutions/, marks included."""
+"""The source of the reference: modules and exercise blocks of solutions/, solution marks
+included."""
 
 from __future__ import annotations
 
@@ -24,8 +25,7 @@ def reference(lab: Lab) -> str:
 
 
 def reference_block(lab: Lab, exercise: Exercise) -> str:
-    """Return the exercise's block in the reference, marks included; BuildError if it has
-    none."""
+    """The exercise's block in the reference, marks included; BuildError if it has none."""
     block = cells.block(reference(lab), exercise.id)
     if block is None:
         raise BuildError(f"solutions/{lab.module}.py has no block for exercise {exercise.id}")

@@ -1,1 +1,1 @@
-"""Running a check, comparing, explaining, and what right answers are compared with."""
+"""Run checks, compare outcomes, and explain differences."""

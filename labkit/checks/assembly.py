@@ -1,9 +1,9 @@
 """All of the learner's own parts together: do they make the model, and if not, which is wrong?
 
 Four tiny models run on the learner's package and on the reference, and every call of a part is
-recorded. To blame is the first call to end, so the innermost, whose inputs are those of a call
-in the right model and whose outcome is not. A part that the learner wrote into another one is
-never called and never blamed.
+recorded. The part to blame is that of the first call to end, hence the innermost, with the same
+inputs as a call in the right model and a different outcome. A part whose code the learner wrote
+inside another part is never called and never blamed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from labkit.sandbox.inside.importer import PACKAGE, imported
 from labkit.sandbox.inside.perform import mask_padding
 from labkit.sandbox.inside.wire import outcome_from
 
-PARTS = (  # of the models, by the exercises' symbols
+PARTS = (  # parts of the models, by the exercises' symbols
     *("rope_cos_sin", "causal_mask", "apply_rotary_pos_emb", "rotate_half", "repeat_kv"),
     *("scaled_dot_product_attention", "silu", "route", "uses_experts", "RMSNorm"),
     *("Qwen3Attention", "Qwen3MLP", "Qwen3MoeSparseMoeBlock"),
     *("Qwen3DecoderLayer", "Qwen3Model", "Qwen3ForCausalLM"),
 )
-WHOLE, HOME = PARTS[-1], "decoder"  # and the module that has it
+WHOLE, HOME = PARTS[-1], "decoder"  # and the module with it
 # Sizes that differ from each other; head_dim is not E / H; fewer KV heads than heads; of the
 # four layers of the MoE model only layer 1 has experts.
 SIZES = {
@@ -57,11 +57,11 @@ CONFIGS = {
     },
 }  # fmt: skip
 MASK = torch.tensor([[1] * 8, [0, 0, 1, 1, 1, 1, 1, 1]])  # the second text is padded
-STEPS = ((0, 5), (5, 8))  # the tokens of each; the second step continues the first
-TOLERANCE, FINE = 1e-4, 1e-5  # of logits; of inputs and outcomes of a part
-Found = tuple[dict[str, Any], Difference]  # a right call, and what differs from it
+STEPS = ((0, 5), (5, 8))  # tokens per step; the second step continues the first
+TOLERANCE, FINE = 1e-4, 1e-5  # tolerances: of logits; of a part's inputs and outcomes
+Found = tuple[dict[str, Any], Difference]  # a right call, and the learner's call that differs
 Fault = tuple[str, str, Exercise | None]  # what is wrong, why, the exercise to fix
-WHAT = {  # was wrong about a part, by the kind of difference
+WHAT = {  # {kind of difference: the words for a report}
     "error": said("got what it should and raised an error"),
     "names": said("makes it"),
     "changed": said("gave the right result, but changed its input, which other parts need"),
@@ -80,7 +80,7 @@ class AssemblyResult:
 
 @cache
 def reference_models() -> dict[str, tuple[Call, Outcome]]:
-    """{name of a model: its call, and what the reference gives}"""
+    """{name of a model: its call, and the reference's outcome}"""
     ask, found = package_in(), {}
     with imported(reference_modules()):
         for name, config in CONFIGS.items():
@@ -129,8 +129,9 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
 def fault_in(
     answer: Outcome, right: Outcome, wrong: Found, ask: Ask, sources: Mapping[str, str]
 ) -> Fault:
-    """What is wrong with a model whose logits are wrong."""
-    if answer.failure and answer.failure.kind in LIMITS:  # no answer says nothing about a part
+    """Find the fault of a model whose logits are wrong."""
+    # without an outcome, nothing is known about the parts
+    if answer.failure and answer.failure.kind in LIMITS:
         return error_text(answer.failure), "", None
     if not answer.values and (fault := import_fault(ask, sources)):
         return fault
@@ -151,7 +152,7 @@ def fault_in(
 
 
 def wrong_logits(answer: Outcome, right: Outcome) -> Found | None:
-    """The first step in which they differ."""
+    """Return the first step in which the logits differ."""
     for step, logits in enumerate(right.values[:-1], 1):
         values = answer.values[:-1][step - 1 : step]
         failure = None if values or not answer.failure else replace(answer.failure, line=None)
@@ -162,7 +163,7 @@ def wrong_logits(answer: Outcome, right: Outcome) -> Found | None:
 
 
 def wrong_weight(answer: Outcome, right: Outcome) -> Found | None:
-    """The innermost part that has a wrong weight, and those with which it is shared."""
+    """Return the innermost part with a wrong weight, and the parts that share it."""
     weights = {name: weight.tolist() for name, weight in right.state.items()}
     for name, weight in answer.state.items():
         if weight.tolist() != weights.get(name):
@@ -177,7 +178,7 @@ def wrong_weight(answer: Outcome, right: Outcome) -> Found | None:
 
 
 def module_at(path: str, step: int, right: Outcome) -> dict[str, Any] | None:
-    """The record of a module's call in the right model."""
+    """Return the record of a module's call in the right model."""
     records = [r for r in right.values[-1] if (r["path"], r["step"]) == (path, step)]
     return next((record for record in records if not is_function(record)), None)
 
@@ -187,7 +188,7 @@ def is_function(record: dict[str, Any]) -> bool:
 
 
 def first_wrong(answer: Outcome, right: Outcome, sources: Mapping[str, str]) -> Found | None:
-    """The first call with right inputs and a wrong outcome."""
+    """Return the first call with right inputs and a wrong outcome."""
     for record in answer.values[-1] if answer.values else []:
         (lab, exercise), step = find_exercise(record["symbol"]), record["step"]
         outcome = localize(outcome_from(record), sources.get(lab.module, ""), exercise.id)
@@ -201,7 +202,7 @@ def first_wrong(answer: Outcome, right: Outcome, sources: Mapping[str, str]) -> 
 
 
 def is_same_call(answer: dict[str, Any], right: dict[str, Any], loose: bool = False) -> bool:
-    """Whether it is of the same part, with the same inputs.
+    """Whether two calls are of the same part, with the same inputs.
 
     loose    None, a default, is the same as any number
     """
@@ -224,7 +225,7 @@ def import_fault(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
     """The first module that cannot even be imported, and the exercise that stops it."""
     homes = {find_exercise(symbol)[0].module for symbol in PARTS}
     for module in [lab.module for lab in LABS if lab.module in homes]:
-        if failure := ask(module, Call("__name__")).failure:  # of nothing in it
+        if failure := ask(module, Call("__name__")).failure:  # no error arose in it
             key, line = exercise_at(sources.get(module, ""), failure.line or 0)
             if missing := re.search(f"cannot import name '({'|'.join(PARTS)})'", failure.text):
                 key, line = missing[1], None

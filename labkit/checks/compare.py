@@ -1,4 +1,4 @@
-"""Comparing outcomes: the first thing that differs. Its words are in messages.py."""
+"""Compare outcomes and find the first difference. Its words are in messages.py."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ TOLERANCE = {
 GRAD_TOLERANCE = 1e-4
 MAX_LOOK = 400  # characters
 BEGINNING = 200  # characters of an error that are compared
-Pair = tuple[str, Tensor, Tensor]  # where two tensors are, and the two
+Pair = tuple[str, Tensor, Tensor]  # the place of two tensors, and the tensors
 
 
 class Difference(AssertionError):
     """Raised where two outcomes differ.
 
-    kind      what differs: "shape", "dtype", "values", ...
-    look      how, for the learner
+    kind      "shape", "dtype", "values", ...
+    key, data  the message in messages.py and its values; look: the message for the learner
     redacted  `look` without numbers of the reference, for hidden checks
-    right     what was right before it
+    right     the properties that were compared before and are right
     """
 
     def __init__(self, kind: str, key: str, right: Sequence[str] = (), /, **data: Any):
@@ -56,7 +56,7 @@ class Difference(AssertionError):
 def compare(
     call: Call, student: Outcome, reference: Outcome, tolerance: float | None = None
 ) -> None:
-    """Raise Difference unless the outcomes of a call agree by what the call says of them."""
+    """Raise Difference unless the outcomes agree in everything that the call compares."""
     if call.probs is not None and reference.failure is None:
         assert_drawn(student, reference, call.probs)
     else:
@@ -76,7 +76,7 @@ def assert_same(
     NaN, inputs left unchanged, values, gradients, in this order.
 
     tolerance    of values; TOLERANCE by default
-    returns, steps   of the call, for words on the value that differs
+    returns, steps   of the call, to describe the value that differs
     """
     asked, failure = reference.failure, student.failure
     if asked and not failure:
@@ -115,8 +115,8 @@ def assert_same(
 def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
     """Raise Difference unless counts of draws fit the probabilities: chi-square, level 1e-6.
 
-    Both outcomes hold counts (summary "counts"). The reference's serve for errors and shapes
-    only: a right answer may draw other numbers.
+    Both outcomes are counts (summary "counts"). The reference's counts are used only for errors
+    and shapes: a right answer may draw other numbers.
     """
     drawn, draws = student.value, int(reference.value.sum())
     if student.failure or not isinstance(drawn, Tensor) or drawn.dim() != 1:
@@ -137,8 +137,8 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
 
 
 def by_chance(gaps: Tensor) -> bool:
-    """Whether the sum of squared gaps over their variances, NaN for what cannot be drawn, is a
-    chi-square that is exceeded more than once in a million times."""
+    """Whether the sum of squared gaps over their variances (NaN for tokens that cannot be
+    drawn) is likely: chance exceeds it more than once in a million times."""
     freedom = max(int((~gaps.isnan()).sum()) - 1, 1)
     spread = 2 / (9 * freedom)  # Wilson and Hilferty; z of 1e-6 is 4.75
     limit = freedom * (1 - spread + 4.75 * spread**0.5) ** 3
@@ -146,10 +146,10 @@ def by_chance(gaps: Tensor) -> bool:
 
 
 def matches(call: Call, student: Outcome, other: Outcome) -> bool:
-    """Whether a mistake gives the very outcome of the learner.
+    """Whether a mistake gives exactly the learner's outcome.
 
-    Of two errors the beginnings of the texts are compared: a name of another length moves the
-    cut of a long one. Of counts of draws it is asked whether both fit one distribution.
+    For errors only the beginnings of the texts are compared, since the length of a name moves
+    the place where a long text is cut. Counts of draws match if both fit one distribution.
     """
     if call.summary == "counts":
         return same_distribution(student, other)
@@ -176,7 +176,7 @@ def agree(answer: Outcome, expected: Outcome, tolerance: float | None = None) ->
 
 
 def distance(first: Outcome, second: Outcome) -> float:
-    """How far two agreeing outcomes are apart: the mean difference of all numbers."""
+    """Return the distance of two agreeing outcomes: the mean difference of all numbers."""
     total = count = 0.0
     x, y = (dict(tensors_in([o.values, o.grads, o.state], "")) for o in (first, second))
     for path in y:
@@ -200,7 +200,7 @@ def _same_names(answer: dict[str, list[int]], expected: dict[str, list[int]]) ->
 def _same_structure(
     answer: Any, expected: Any, where: str, names: Sequence[str] = ()
 ) -> list[Pair]:
-    """The pairs of tensors in two values, after the place where they are."""
+    """Return the pairs of tensors in two values, each with its place."""
     data = {"where": where, "answer": answer}
     if isinstance(expected, Tensor):
         if not isinstance(answer, Tensor):
@@ -215,7 +215,7 @@ def _same_structure(
             raise Difference("type", "no values", **data, count=len(expected))
         keys = list(range(min(len(answer), len(expected))))
     elif isinstance(expected, float) and type(answer) in (int, float):
-        if not abs(answer - expected) <= 1e-5 * max(1.0, abs(expected)):  # NaN is near nothing
+        if not abs(answer - expected) <= 1e-5 * max(1.0, abs(expected)):  # NaN fails this test
             raise Difference("values", "number", **data, expected=expected)
         return []
     else:
@@ -225,13 +225,13 @@ def _same_structure(
     found = []
     for key in keys:
         found += _same_structure(answer[key], expected[key], where + messages.place(key, names))
-    if len(answer) != len(expected):  # after what differs in the values that both have
+    if len(answer) != len(expected):  # after the differences in values that both have
         raise Difference("type", "no values", **data, count=len(expected))
     return found
 
 
 def _same_form(pairs: list[Pair]) -> list[str]:
-    """Compare all shapes, then dtypes, then NaN; what is right about the last pair."""
+    """Compare shapes, then dtypes, then NaN; return the last pair's right properties."""
     for where, answer, expected in pairs:
         if answer.shape != expected.shape:
             shapes = {"answer": tuple(answer.shape), "wanted": tuple(expected.shape)}
@@ -252,7 +252,7 @@ def _same_form(pairs: list[Pair]) -> list[str]:
 
 
 def close(answer: Tensor, expected: Tensor, tolerance: float | None = None) -> Tensor:
-    """Where two tensors of one shape agree, entry by entry."""
+    """Return a mask of the entries in which two tensors of one shape agree."""
     if not expected.is_floating_point() or torch.equal(answer, expected):
         return answer == expected
     tolerance = TOLERANCE[expected.dtype] if tolerance is None else tolerance
@@ -287,7 +287,8 @@ def _same_values(
 def _same_named(
     kind: str, answer: dict[str, Tensor], expected: dict[str, Tensor], right: list[str]
 ) -> None:
-    """Of the kind "state" what the call left behind, of "grad" gradients, by their names."""
+    """Compare named tensors: for the kind "state" the state after the call, for "grad" the
+    gradients."""
     for name, wanted in expected.items():
         got = answer.get(name)
         if got is None or got.shape != wanted.shape:

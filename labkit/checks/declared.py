@@ -1,13 +1,13 @@
-"""Checks are data: a check returns the Calls to perform; performing them and comparing what
-comes out is the runner's business.
+"""Checks are data: a check returns the Calls to perform; the runner performs them and compares
+the outcomes.
 
     @check("1.2", points=2, shape=[(2, 7, 32), (5,)])
     def test_values(rng, shape):
         "values of shape {shape}"                      # its title; a learner reads it
         return rms_norm_call(rng, shape, shift=1.5)    # a Call, or several
 
-A builder of calls that needs no more words is a check by itself, and so is another check with
-other values:
+A function that builds calls can be made a check directly, and so can another check with other
+values:
 
     test_eps = check("1.2", "eps {eps}", eps=[1e-5, 0.5], scale=1e-3)(rms_norm_call)
     test_values = check("1.2", shape=(5,))(visible.test_values)
@@ -62,20 +62,20 @@ class Rng:
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """A function that makes calls, with its mark: all of `check`'s arguments."""
+    """A function that makes calls, with the arguments of `check`."""
 
     function: Callable[..., Any]
     title: str
-    module: str  # in which it was declared
+    module: str  # the line in which it was declared
     exercise: str
     points: float
     view: View | None
     tolerance: float | None
-    cases: Sequence[Mapping[str, Any]]  # values that belong together
+    cases: Sequence[Mapping[str, Any]]  # sets of values that belong together
     values: Mapping[str, Any]  # a list is a choice
 
     def combined(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(what tells it apart, all values) of each check that this is."""
+        """Yield (distinguishing values, all values) of each check of this declaration."""
         choices = {n: value for n, value in self.values.items() if isinstance(value, list)}
         for combination in product(*choices.values()):
             for case in self.cases:
@@ -89,7 +89,7 @@ class Check:
     """One check with its values, ready to be asked for its calls."""
 
     declaration: Declaration
-    address: str  # "test_values[shape=(5,)]"; seeds its numbers
+    address: str  # "test_values[shape=(5,)]", also a seed of its numbers
     values: Mapping[str, Any]
     calls: list[Call] = field(default_factory=list)
 
@@ -99,7 +99,7 @@ class Check:
 
     @property
     def title(self) -> str:
-        """In the current language, with the values in it."""
+        """The title in the current language, with the values filled in."""
         text = self.declaration.title or _words(self.address)
         named = inspect.signature(self.declaration.function).parameters.values()
         defaults = {each.name: each.default for each in named}
@@ -113,11 +113,11 @@ class Check:
             return text
 
     def viewed(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """What of the outcomes is compared."""
+        """The part of the outcomes that is compared."""
         return self.declaration.view(outcomes) if self.declaration.view else outcomes
 
     def prepared(self, seed: str) -> Check:
-        """The check with the calls that it makes with this seed."""
+        """Return the check with the calls that it makes for this seed."""
         made = self.declaration.function(Rng(f"{seed}:{self.address}"), **self.values)
         calls = [made] if isinstance(made, Call) else list(made)
         for number, call in enumerate(calls):
@@ -138,11 +138,11 @@ def check(
 ) -> Callable[[Callable[..., Any] | Declaration], Declaration]:
     """Declare a function `(rng, **values) -> Call or Calls` a check of an exercise.
 
-    Of another check, what is not said here stays; its points do not.
+    Applied to another check, it keeps all arguments that are not given here, except the points.
 
     title      the first line of the function's docstring by default
     points     its weight within the exercise
-    view       of all its outcomes, what is compared; for both sides alike
+    view       reduces the outcomes of both sides to what is compared
     tolerance  relative, instead of that of the dtype
     cases      dicts of values that belong together; the check is made for each of them
     values     a list is a choice: the check is made for each combination
@@ -169,7 +169,7 @@ def check(
 
 
 def strided(builder: Callable[..., Call]) -> Callable[..., Call]:
-    """A builder of calls whose tensors do not lie in order in memory; they have to stay so."""
+    """Make a builder of calls with tensors that are not contiguous in memory."""
 
     def build(rng: Rng, **values: Any) -> Call:
         call = builder(rng, **values)
@@ -188,13 +188,13 @@ def rows(names: str, *values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 class BrokenCheck(Exception):
-    """A check that can judge nobody: a fault of the course, and where it is."""
+    """A check that cannot be used: a fault of the course, with its place."""
 
 
 def checks_in(folder: str, module: str) -> list[Check]:
-    """The checks of tests/FOLDER/test_MODULE.py in their order, without calls.
+    """Return the checks of tests/FOLDER/test_MODULE.py in order, without calls.
 
-    Errors: whatever the file raises
+    Errors of the file are passed on
     """
     return _checks_of(TESTS / folder / f"test_{module}.py")
 
@@ -232,9 +232,9 @@ def _short(value: Any) -> str:
 def prepared_checks(
     folder: str, module: str, exercise: Exercise, seed: str, only: int | None = None
 ) -> list[Check]:
-    """The checks of one exercise with all the calls that they make.
+    """Return the checks of one exercise with all their calls.
 
-    only    the number of the one check that is asked for
+    only    the number of the only check to return
 
     Errors: BrokenCheck
     """
@@ -242,7 +242,7 @@ def prepared_checks(
         found = [c for c in checks_in(folder, module) if c.declaration.exercise == exercise.id]
         chosen = found if only is None else [found[only]]
         prepared = [check.prepared(seed) for check in chosen]
-    except Exception as error:  # whatever the file raises
+    except Exception as error:  # the file may raise anything
         raise BrokenCheck(fault(error)) from error
     if not prepared:
         where = f"tests/{folder}/test_{module}.py"

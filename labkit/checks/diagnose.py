@@ -1,5 +1,5 @@
-"""Why is it wrong: sentences of listed mistakes, what an error or the source says, and facts,
-each with the case that it explains."""
+"""Why is it wrong: sentences of listed mistakes, causes of errors, slips in the source, and
+facts, each with the case that it explains."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from labkit.course.lang import tr
 from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
 
-LEAST_LOST = 0.1  # of the points, by an answer of which no mistake is named
-MOST_SECONDS = 0.3  # of CPU time, in which small edits of the right answer are tried
-A_PART = 0.25  # of the weight: an answer that gets as much right has the idea
+LEAST_LOST = 0.1  # share of the points that an answer without a named mistake loses at least
+MOST_SECONDS = 0.3  # seconds of CPU time to try small edits of the right answer
+A_PART = 0.25  # share of the weight: an answer with this much right has the idea
 NAMELESS = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"}
 Finding = tuple[CheckResult | None, str, str]  # its case, None for the first; label and text
 
@@ -42,8 +42,8 @@ class Reason:
 
     versions    of mistakes that give the same outcomes; one of them is the cause
     case        the first failed check that it explains
-    cell        the learner's code: nothing is quoted that does not stand in it
-    part        of what comes back, if the reason is about that alone
+    cell        the learner's code: only text that occurs in it is quoted
+    part        of the result, if the reason is only about that
     """
 
     versions: tuple[Version, ...]
@@ -52,7 +52,7 @@ class Reason:
     case: CheckResult | None = None
     cell: str = ""
     part: str = ""
-    checks: Sequence[CheckResult] = ()  # all that it explains
+    checks: Sequence[CheckResult] = ()  # the checks that it explains
 
     @property
     def text(self) -> str:
@@ -73,7 +73,7 @@ class Reason:
 class Diagnosis:
     """What is known about a wrong answer.
 
-    advice    on its first error, or on its source, where no mistake is named
+    advice    on its first error or its source, if no mistake is named
     facts     about the first failed check that no mistake explains
     bounds    the share of the points that it costs, at least and at most
     error     the check whose error the advice is on
@@ -89,7 +89,7 @@ class Diagnosis:
 
     @property
     def findings(self) -> list[Finding]:
-        """Everything that a report tells beside the failed cases themselves."""
+        """Everything in a report besides the failed cases themselves."""
         return [*self._findings()]
 
     def _findings(self) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ class Diagnosis:
 
     @property
     def versions(self) -> list[Version]:
-        """Of the mistakes that are told."""
+        """The versions of the reported mistakes."""
         return [version for reason in self.reasons for version in reason.versions]
 
     @property
@@ -112,7 +112,7 @@ class Diagnosis:
 
 
 def sentence_of(version: Version, cell: str = "") -> str:
-    """The sentence of a mistake; its value is a number, or stands in the cell."""
+    """Return a mistake's sentence; its value is quoted if it is a number or in the cell."""
     sentence = tr(version.mistake.sentence)
     if occurs_in(version.value, cell):
         return sentence.replace("{value}", version.value)
@@ -120,11 +120,11 @@ def sentence_of(version: Version, cell: str = "") -> str:
 
 
 def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
-    """What is wrong, at most two faults, the one that explains more first.
+    """Find what is wrong: at most two faults, the one that explains more first.
 
-    A mistake is named by the weight of the failed checks that it explains, if that is most of
-    it, and never where a passed check contradicts it. Where no mistake is named, an error may
-    speak for itself, and facts about the numbers are told.
+    A mistake is named if it explains most of the weight of the failed checks and no passed
+    check contradicts it. If none is named, the report gives advice on an error, and facts about
+    the numbers.
 
     cell    the learner's code
     """
@@ -142,7 +142,7 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     rest = [check for check in result.failed if id(check) not in explained]
     advice = advice or likely_slip(cell, reference_cell(oracle.lab, result.exercise))
     if reasons and rest and without_effect(result.failed, oracle):
-        reasons, rest = [], list(result.failed)  # of all that fails the facts say one thing
+        reasons, rest = [], list(result.failed)  # the facts are about one of the failed checks
     if not reasons and not advice:
         reasons = _reasons_by_part(result, oracle, cell)
     advice = "" if reasons else advice
@@ -167,15 +167,16 @@ def _reason(search: Search, equals: Sequence[Evidence]) -> Reason:
 
 
 def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
-    """Mistakes that explain a part of what comes back: one of several values, or the numbers
-    beside a dtype, a gradient or an input that is wrong as well."""
+    """Find mistakes that explain a part of the result: one of several values, or the numbers if
+    a dtype, a gradient or an input is wrong as well."""
     kinds = {check.difference.kind for check in result.failed}
     keys = right_and_wrong(result.failed, oracle)[1]
     if len(keys) > MOST_NAMED:
         return []
     keys |= {PLAIN: tr("values")} if kinds & {"dtype", "changed", "grad", "state"} else {}
     cases = {check.check.address: check for check in result.failed}
-    found: dict[str, Reason] = {}  # by the sentence, which several parts may have earned
+    # {sentence: reasons}, as several parts may have the same sentence
+    found: dict[str, Reason] = {}
     for key, word in keys.items():
         search = Search(seen_through(result, oracle, key), oracle, cell, is_part=True)
         for reason in (_reason(search, equals) for equals in search.found()):
@@ -188,8 +189,8 @@ def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
 
 
 def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> list[Reason]:
-    """Small edits of the right answer: of each function those that give the very outcomes of
-    all its checks, the rest of which nothing explains."""
+    """Find small edits of the right answer: for each function those that give exactly the
+    outcomes of all its checks, if nothing else explains the rest of them."""
     start, reasons, kind = thread_time(), [], _mildest_kind(search) or "part"
     edits = edits_of(search.oracle.lab, exercise, search.cell, kind) if search.cell else []
     is_early = lambda share: thread_time() - start < share * MOST_SECONDS  # noqa: E731
@@ -213,7 +214,7 @@ def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> lis
 
 
 def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:
-    """One reason for each sentence: a mistake may have been made in two ways at once."""
+    """Merge reasons with one sentence: a mistake may have been made in two ways at once."""
     by_sentence: dict[str, Reason] = {}
     for reason in reasons:
         key = replace(reason, explains=reason.failed_count).text
@@ -226,11 +227,11 @@ def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:
 def _bounds(
     search: Search, reasons: Sequence[Reason], rest: Sequence[CheckResult]
 ) -> tuple[float, float]:
-    """What is lost of the points, by the kinds of the named mistakes; where there are none,
-    by the kind of the checks that fail.
+    """Return the least and the most share of points lost, by the kinds of the named mistakes;
+    if there are none, by the kind of the checks that fail.
 
-    A name limits the loss where it explains all that is wrong and the answer computes
-    something: of one that mostly raises errors, what works counts.
+    A named mistake limits the loss only if it explains every failure and the answer computes
+    something; an answer that mostly raises errors is worth the parts that work.
     """
     kinds = [[KINDS[version.mistake.kind] for version in r.versions] for r in reasons]
     if not kinds:
@@ -243,15 +244,15 @@ def _bounds(
 
 
 def _most(search: Search) -> float:
-    """The most that an answer without a name loses: as for a part, where it gets some right."""
+    """The most that an answer without a named mistake loses; a part's if some is right."""
     right = [c for c in search.passed if not all(outcome.failure for outcome in c.outcomes)]
     weights = [sum(check.points for check in part) for part in (right, search.failed)]
     return KINDS["part"][1] if weights[0] >= A_PART * sum(weights) else 1.0
 
 
 def _mildest_kind(search: Search) -> str:
-    """What an answer without a name gets wrong: a "case" where all else but half precision,
-    refusals and inputs left alone is right, a "part" where the values are, else ""."""
+    """Return the kind of fault of an answer without a named mistake: "case" if only half
+    precision, refusals or unchanged inputs fail, "part" if the values are right, else ""."""
     failed = search.failed
     if all(
         _is_half(check)
@@ -264,14 +265,14 @@ def _mildest_kind(search: Search) -> str:
 
 
 def _is_half(check: CheckResult) -> bool:
-    """Whether a check is about numbers in half precision, and the answer gives some."""
+    """Whether a check is about numbers in half precision, and the answer returns some."""
     tensors = [t for call in check.check.calls for _, step in call.steps for t in step.values()]
     dtypes = {check.failure_call.dtype, *(getattr(tensor, "dtype", None) for tensor in tensors)}
     return check.difference.kind == "values" and bool(dtypes & {torch.float16, torch.bfloat16})
 
 
 def _first_error(result: Result) -> CheckResult | None:
-    """The first failed check in which the answer raised an error."""
+    """Return the first failed check in which the answer raised an error."""
     return next((check for check in result.failed if _failure(check)), None)
 
 

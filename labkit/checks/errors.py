@@ -1,5 +1,5 @@
-"""What an error of Python or torch says about its cause. Right or silent: a wrong guess costs a
-learner more than none."""
+"""Advice on the cause of an error of Python or torch. If in doubt there is none: a wrong guess
+costs a learner more than no advice."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ REDUCTIONS = {"mean", "sum", "var", "std", "norm", "amax", "amin", "prod", "max"
 class Case:
     """An error, and the learner's code; the failure's line counts within it."""
 
-    match: re.Match[str]  # of the rule that looks at it
+    match: re.Match[str]  # the match of the rule
     failure: Failure
     exercise: Exercise
     cell: str
 
     @property
     def nodes(self) -> list[ast.AST]:
-        """Of the code; [] if it is not Python."""
+        """Return the nodes of the code; [] if it is not Python."""
         return nodes_of(self.cell)
 
     def line(self, number: int | None) -> str:
-        """A line of the cell, "" if it has none of that number."""
+        """Return a line of the cell, "" if there is none with this number."""
         lines = self.cell.splitlines()
         return lines[number - 1] if number and number <= len(lines) else ""
 
@@ -91,7 +91,8 @@ def _is_of_self(node: ast.AST) -> bool:
 
 
 def _argument(case: Case) -> str:
-    """Of the learner's own function, called as the contract says; torch's own stay silent."""
+    """Explain arguments that do not fit the learner's own function; for torch's functions
+    return ""."""
     called = case.match[1]
     symbol, *method = called.split(".")
     if symbol not in case.exercise.symbols or case.failure.line is not None:
@@ -111,7 +112,7 @@ def _argument(case: Case) -> str:
 def _attribute(case: Case) -> str:
     owner, name = case.match[1], case.match[2]
     if owner == "NoneType" and re.search(rf"[\w\])]\[[^\]]*\]\.{name}\b", case.cell):
-        return ""  # of a row's or dict's item: it may not have been set yet
+        return ""  # an item of a list or dict may not have been set yet
     if owner == "NoneType":
         return tr(
             "what `.{name}` is asked of is None in this call: an optional argument "
@@ -123,14 +124,14 @@ def _attribute(case: Case) -> str:
 
 
 def _sizes(case: Case) -> str:
-    """Only where the cell has a reduction along an axis that drops it."""
+    """Explain sizes that do not fit, if the cell has a reduction that drops an axis."""
     wrong = case.line(case.failure.line)
     if not wrong or "@" in wrong or "matmul" in wrong:
-        return ""  # of no line of this cell, nothing is known
+        return ""  # the error is in no line of this cell
     for node in case.nodes:
         if not _drops_an_axis(node):
             continue
-        name = case.line(node.lineno).partition("=")[0].strip()  # that gets the result
+        name = case.line(node.lineno).partition("=")[0].strip()  # the name that gets the result
         is_used = node.lineno < case.failure.line and name and name in wrong
         if node.lineno == case.failure.line or is_used:
             return tr(
@@ -157,7 +158,7 @@ def _syntax(case: Case) -> str:
 
 
 def _divided(case: Case) -> str:
-    """A quotient where a whole number is needed."""
+    """Explain a quotient that is used as a whole number."""
     divided = [n for n in case.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
     nearest = [node for node in divided if node.lineno == case.failure.line] or divided
     if not nearest:
@@ -175,7 +176,7 @@ def _none(case: Case) -> str:
     )
 
 
-# (what the error's text contains, a sentence with that match's groups, or a closer look at it)
+# (pattern of the error's text, a sentence with the groups of the match, or a function)
 RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     (r"^\w+: Exercise (\d+\.\d+):", _not_written),
     (r"^\w+: (?:name ')?(\w+)'? is not defined", _not_defined),

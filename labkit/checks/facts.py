@@ -1,4 +1,4 @@
-"""What is known where no mistake is named: how the wrong numbers relate to the right ones,
+"""Facts for a report without a named mistake: how the wrong numbers relate to the right ones,
 which argument changes nothing, and which checks fail."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESULT = re.compile(r"->\s+\(([A-Z](?:, [^()]+)*)\)")  # "-> (B, T, E)"
 ROUNDED = 2**-6  # two units in the last place of bfloat16
 MOST_TITLES = 4
 MOST_LISTED = 3  # places along an axis
-MOSTLY = 0.5  # of the entries, which rounding changes
+MOSTLY = 0.5  # share of the entries that rounding changes
 ONLY = {
     "grad": said("the values are right; only gradients are wrong"),
     "dtype": said("the values are right; only dtypes are wrong"),
@@ -32,7 +32,7 @@ ONLY = {
 
 
 def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) -> list[str]:
-    """Sentences on failed checks that no mistake explains; [] where nothing is sure."""
+    """Return sentences on failed checks that no mistake explains; [] if nothing is certain."""
     first = unexplained[0]
     found = [without_effect(unexplained, oracle) or related(first, oracle)]
     found.append(tell_apart(unexplained, oracle))
@@ -41,7 +41,8 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
         is_sure = kinds == {"grad"} or are_values_right(unexplained, oracle)
         found.append(tr(ONLY[kinds.pop()]) if is_sure else "")
     titles = list(dict.fromkeys(check.title for check in unexplained))
-    alone = len(unexplained) == len(result.failed)  # else reasons say what to fix first
+    # otherwise the reasons say what to fix first
+    alone = len(unexplained) == len(result.failed)
     if alone and len(titles) > 1 and any(check.passed for check in result.checks):
         listed = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
         counts = {"failed": len(unexplained), "all": len(result.checks)}
@@ -50,7 +51,7 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
 
 
 def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:
-    """An argument that changes nothing: the reference without it gives the learner's values."""
+    """Find an argument without effect: the reference without it gives the learner's values."""
     failed = [check for check in failed if not check.failure_call.by_position] or failed
     if not failed or any(c.check.declaration.view or c.failure_call.summary for c in failed):
         return ""
@@ -62,7 +63,7 @@ def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:
 
 
 def inputs_of(call: Call) -> list[str]:
-    """Arguments that a call names: of its steps and its constructor."""
+    """Return the arguments that a call passes by name, to its steps and its constructor."""
     inputs = [] if call.by_position else [name for _, step in call.steps for name in step]
     init = call.init if isinstance(call.init, Mapping) and not call.by_position else {}
     return [*inputs, *(name for name in init if name != "config")]
@@ -78,14 +79,15 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
     if isinstance(call.init, Mapping):
         fewer.init = {key: value for key, value in call.init.items() if key != name}
     other = perform(fewer, oracle.namespace)
-    answer = Outcome(answer.values)  # gradients name an input that the other does not have
+    answer = Outcome(answer.values)  # one side has gradients of an input that the other lacks
     if other.failure or not agree(answer, Outcome(other.values)):
         return False
     return not agree(answer, Outcome(oracle.reference(call).values))
 
 
 def related(check: CheckResult, oracle: Oracle) -> str:
-    """How the wrong numbers of a check relate to the right ones; "" if in no simple way."""
+    """Return how the wrong numbers of a check relate to the right ones; "" if in no simple
+    way."""
     if check.difference is None or check.difference.kind not in ("values", "shape", "dtype"):
         return ""
     right = check.check.viewed([oracle.reference(call) for call in check.check.calls])
@@ -105,7 +107,7 @@ def _tensors(inputs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
 
 
 def _letters(call: Call, oracle: Oracle) -> list[str]:
-    """What the docstring calls the axes of the result, where it names those of one alone."""
+    """Return the letters of the result's axes from the docstring, if it has just one result."""
     words = getattr(oracle.namespace.get(call.symbol), "__doc__", None) or ""
     found = RESULT.findall(words)
     is_plain = len(found) == 1 and [method for method, _ in call.steps] == [""]
@@ -159,7 +161,7 @@ def _relation(
 
 
 def _whole(answer: Tensor, right: Tensor, letters: list[str]) -> str:
-    """Of truth values and whole numbers."""
+    """Return a fact about truth values or whole numbers."""
     if place := _above_or_below(answer, right) or _located(answer, right, letters):
         return place
     if answer.dtype == torch.bool:
@@ -176,7 +178,7 @@ def _whole(answer: Tensor, right: Tensor, letters: list[str]) -> str:
 
 
 def _above_or_below(answer: Tensor, right: Tensor) -> str:
-    """Whether all wrong entries of a square lie on one side of its diagonal."""
+    """Return a sentence if all wrong entries of a square are on one side of its diagonal."""
     off = ~close(answer, right)
     if off.dim() < 2 or off.size(-1) != off.size(-2) or off.size(-1) < MOST_LISTED:
         return ""
@@ -200,7 +202,7 @@ def _equal(answer: Tensor, right: Tensor) -> bool:
 
 
 def _located(answer: Tensor, right: Tensor, letters: list[str]) -> str:
-    """Along which axis wrong entries are at some places only, most sharply."""
+    """Return along which axis the wrong entries are best confined to some places."""
     off = ~close(answer, right)
     best, share = "", 1.0
     for axis, size in enumerate(off.shape):
@@ -223,7 +225,7 @@ def _where(wrong: Tensor, name: str, is_dense: bool) -> str:
     is_dense    whether most of the entries at the wrong places are wrong
     """
     places, size = wrong.nonzero().flatten().tolist(), len(wrong)
-    if not places:  # the values agree: a dtype is wrong, say
+    if not places:  # the values agree; for example a dtype is wrong
         return ""
     if places == list(range(1, size)):
         return tr("along {name} the first entry is right, all others are wrong", name=name)

@@ -13,12 +13,14 @@ from labkit.course.report import Report, Status
 from labkit.sandbox.inside.call import Failure
 
 Row = tuple[str, str]
-LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
+# not errors of the code: the reasons why it was stopped
+LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")
 MOST_LOOKS = 4
-MOST_KEYS = 8  # of a dict that are listed
+MOST_KEYS = 8  # keys of a dict that are listed
 FOLD = 130  # characters
 
-# What differs, by the key of a Difference; a second sentence is for hidden checks, where no
+# The texts for differences, by the key of a Difference; a second sentence is for hidden checks,
+# where no
 # number of the reference may be read.
 LOOKS: dict[str, tuple[str, ...]] = {
     "odd": (said("what came back cannot be compared"),),
@@ -73,7 +75,7 @@ ROUNDED = said("in half precision some last places are not Qwen3's: that costs n
 
 
 def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
-    """How two outcomes differ, and the same without numbers of the reference."""
+    """Return how two outcomes differ, and the same without numbers of the reference."""
     shown, answer, expected = dict(data), data.get("answer"), data.get("expected")
     if "failure" in data:
         shown["failure"] = error_text(data["failure"])
@@ -106,7 +108,7 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def step(number: int, method: str = "", inputs: Mapping[str, Any] | None = None) -> str:
-    """Which step of a call: "step 3, gather(sequence=1): "."""
+    """Return words for a step of a call: "step 3, gather(sequence=1): "."""
     if not method:
         return tr("step {step}: ", step=number)
     given = [f"{name}={v!r}" for name, v in (inputs or {}).items() if type(v) in (int, str)]
@@ -115,14 +117,14 @@ def step(number: int, method: str = "", inputs: Mapping[str, Any] | None = None)
 
 
 def place(key: int | str, names: Sequence[str] = ()) -> str:
-    """Where in a row or dict a value is: "cos: "."""
+    """Return words for the place of a value in a list or dict: "cos: "."""
     if isinstance(key, int):
         key = names[key] if names else tr("value {n}", n=key + 1)
     return key + tr(": ")
 
 
 def kind_of(value: Any, is_whole: bool = True) -> str:
-    """What a value is, for a learner who returned something else; the whole of it or a part."""
+    """Describe a value to a learner who returned the wrong type, as a whole or in a part."""
     if value is None:
         hint = tr("None (is a return missing, or a print in its place?)")
         return hint if is_whole else "None"
@@ -144,7 +146,7 @@ def kind_of(value: Any, is_whole: bool = True) -> str:
 
 
 def name_faults(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The names that are missing, and those too many."""
+    """Return the names that are missing, and the superfluous ones."""
     missing = [name for name in expected if name not in answer]
     return missing, [name for name in answer if name not in expected]
 
@@ -166,7 +168,7 @@ def percent(off: Tensor) -> str:
 
 
 def number(entry: Tensor, other: str | None = None) -> str:
-    """Five digits, or as many as it takes to look different from the other number."""
+    """A number with five digits, or as many as it needs to look different from the other."""
     value = entry.item()
     if not isinstance(value, float):
         return str(value)
@@ -175,7 +177,7 @@ def number(entry: Tensor, other: str | None = None) -> str:
 
 
 def error_text(failure: Failure) -> str:
-    """An error as a learner reads it."""
+    """Return an error as a learner reads it."""
     if failure.text.startswith("Error(s) in loading state_dict"):
         return _state_text(failure.text)
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
@@ -188,7 +190,7 @@ def error_text(failure: Failure) -> str:
 
 
 def _state_text(text: str) -> str:
-    """The first thing that keeps weights from being loaded, in a few words."""
+    """Return the first reason why weights cannot be loaded, in a few words."""
     sizes = re.search(r"mismatch for (\S+): .*?Size\((\[.*?\])\).*?Size\((\[.*?\])\)", text)
     missing = re.search(r'Missing key\(s\) in state_dict: "([^"]+)"', text)
     extra = re.search(r'Unexpected key\(s\) in state_dict: "([^"]+)"', text)
@@ -211,7 +213,7 @@ def _state_text(text: str) -> str:
 
 
 def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
-    """The report under a check cell: the first thing wrong, why, then what is right."""
+    """Return the report under a check cell: the first fault, why, then what is right."""
     heading = result.exercise.heading
     if result.broken:
         look = ("look", tr("the check itself failed, not you: {fault}", fault=result.broken))
@@ -235,7 +237,7 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
 
 
 def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
-    """The report in a graded notebook: every check, but no number of the reference."""
+    """Return the report in a graded notebook: every check, but no number of the reference."""
     earned = {"score": result.score, "points": result.exercise.points}
     verdict = tr("{score:g} of {points} points", **earned)
     rows = [("look", intake)] if intake else []
@@ -253,7 +255,8 @@ def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
 
 
 def case_rows(result: Any, diagnosis: Any, cases: Sequence[Any], look: str) -> list[Row]:
-    """These failed checks and those that something explains, under each what is known of it.
+    """Return rows on these failed checks and on those that are explained, each with its
+    explanation.
 
     look     which words of a Difference are shown: "look", or "redacted"
     """
@@ -269,7 +272,7 @@ def case_rows(result: Any, diagnosis: Any, cases: Sequence[Any], look: str) -> l
 
 
 def distinct_cases(result: Any) -> list[Any]:
-    """The failed checks without those whose title or words were there before."""
+    """Return the failed checks without those that repeat a title or a text."""
     cases, seen = [], set[str]()
     for check in result.failed:
         words = {check.title, check.difference.redacted}
@@ -279,13 +282,13 @@ def distinct_cases(result: Any) -> list[Any]:
 
 
 def add_title(title: str, text: str) -> str:
-    """What is wrong and in which check; "values: values differ" would stutter."""
+    """Return the fault with its check's title; "values: values differ" would repeat a word."""
     whole = tr("{title}: {look}", title=title, look=text)
     return text if text.startswith(f"{title} ") else whole
 
 
 def fold_facts(facts: list[str], result: Any) -> str:
-    """What is right in two lines; a longer list becomes a count."""
+    """Return the list of what is right in two lines at most; a longer one becomes a count."""
     text = " | ".join(facts)
     if len(text) <= FOLD:
         return text

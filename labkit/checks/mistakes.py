@@ -12,10 +12,10 @@
 
 A mistake is a title and edits of the reference. An edit is a line `find -> replace`, or lines
 of `-` and `+`; lines of `+` alone are a whole answer. Edits are made one after the other; `or`,
-before an edit or on a line of its own, begins an alternative under the same sentence. Of values
-in braces, separated by ` | `, each is tried (the same in equal braces); `{value}` in the
-sentence is the one that fits. `name (idea): ...` says of which kind a mistake is, and so what
-it costs (KINDS); where nothing is said it is a part. Lines that begin with `# ` are comments.
+before an edit or on a line of its own, begins an alternative under the same sentence. Each of
+the values in braces, separated by ` | `, is tried (the same one in equal braces); `{value}` in
+the sentence is the one that fits. `name (idea): ...` gives the kind of a mistake, and so its
+cost (KINDS); the default is a part. Lines that begin with `# ` are comments.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ KINDS = {
     "courtesy": (0.0, 0.05),
 }
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
-ENDLESS = re.compile(r"\b(while|iter)\b")  # what a mistake alone might do forever
-LOOP = re.compile(r"\b(while|for|iter)\b")  # and two at once: a list may grow as it is read
+ENDLESS = re.compile(r"\b(while|iter)\b")  # for code that a mistake makes endless
+# for two mistakes at once: a list may grow while it is read
+LOOP = re.compile(r"\b(while|for|iter)\b")
 CHOICE = re.compile(r"\{([^{}]* \| [^{}]*)\}")
-Edit = tuple[str, str]  # what is found, and what replaces it
+Edit = tuple[str, str]  # old text, new text
 
 
 class MistakeError(ValueError):
@@ -73,7 +74,7 @@ class Mistake:
 
     @property
     def cell(self) -> str:
-        """Of its first version."""
+        """The cell with the first version of the mistake."""
         return self.versions[0].cell
 
     @cached_property
@@ -101,7 +102,7 @@ class Version:
 
     @cached_property
     def cell(self) -> str:
-        """The exercise's cell as a learner who makes the mistake hands it in.
+        """The exercise's cell with the mistake in it.
 
         Errors: MistakeError: an edit that does not fit the reference
         """
@@ -120,7 +121,7 @@ class Version:
 
     @cached_property
     def namespace(self) -> dict[str, Any]:
-        """The lab's module of the reference, with this cell instead of the right one."""
+        """The namespace of the lab's reference module with this cell in place."""
         name = f"solutions.{self.mistake.lab.module}"
         names = dict(vars(import_module(name)))
         exec(
@@ -129,12 +130,12 @@ class Version:
         return names
 
     def also(self, other: Version) -> Version:
-        """Both at once."""
+        """Combine two versions."""
         return Version(self.mistake, self.edits + other.edits, is_pair=True)
 
 
 def edited(cell: str, find: str, replace: str) -> str:
-    """The cell with `find` replaced; a line of which nothing is left goes."""
+    """Return the cell with `find` replaced; a line that becomes empty is dropped."""
     before, after = cell.split(find)
     above, _, left = before.rpartition("\n")
     right, _, below = after.partition("\n")
@@ -145,7 +146,7 @@ def edited(cell: str, find: str, replace: str) -> str:
 
 @cache
 def reference_cell(lab: Lab, exercise: Exercise) -> str:
-    """The exercise's cell in the reference, without solution marks."""
+    """Return the exercise's cell in the reference, without solution marks."""
     block = cells.block(sealed.read_source(SOLUTIONS / f"{lab.module}.py"), exercise.id)
     if block is None:
         raise MistakeError(f"solutions/{lab.module}.py has no block for {exercise.id}")
@@ -154,13 +155,13 @@ def reference_cell(lab: Lab, exercise: Exercise) -> str:
 
 @cache
 def mistakes_of(lab: Lab) -> list[Mistake]:
-    """All mistakes listed for a lab, in the order of its file."""
+    """Return all mistakes listed for a lab, in the order of its file."""
     path = SOLUTIONS / "mistakes" / f"{lab.module}.diff"
     return list(parse_mistakes(lab, sealed.read_source(path)))
 
 
 def parse_mistakes(lab: Lab, text: str) -> Iterator[Mistake]:
-    """Errors: MistakeError: a line that is no heading, title or edit."""
+    """Parse a file. Errors: MistakeError for a line that is not a heading, title or edit."""
     symbol = ""
     for paragraph in re.split(r"\n\s*\n", text):
         lines = [line for line in paragraph.splitlines() if line and line[:2] != "# "]
@@ -191,7 +192,7 @@ def _alternatives(lines: list[str]) -> Iterator[list[Edit]]:
 
 
 def edits_of(lines: list[str]) -> Iterator[Edit]:
-    """Errors: MistakeError: a line that is no edit."""
+    """Parse the edits of a mistake. Errors: MistakeError for a line that is not an edit."""
     signs = "".join(line[0] if re.match(r"[-+]( |$)", line) else "=" for line in lines)
     for run in re.finditer(r"-+\+*|\++|=", signs):
         part = lines[run.start() : run.end()]
@@ -205,13 +206,12 @@ def edits_of(lines: list[str]) -> Iterator[Edit]:
 
 
 class Oracle:
-    """Knows the right outcome of every call, and those of the listed mistakes. Performs a call
-    when it is first asked about, and keeps the outcome."""
+    """Computes and keeps the outcomes of the right answer and of listed mistakes."""
 
     def __init__(self, lab: Lab):
         self.lab = lab
         self.namespace: Mapping[str, Any] = vars(import_module(f"solutions.{lab.module}"))
-        self._right = WeakKeyDictionary[Call, Outcome]()  # kept as long as the call is
+        self._right = WeakKeyDictionary[Call, Outcome]()  # kept as long as the call
         self._seconds = WeakKeyDictionary[Call, float]()
         self._steps = WeakKeyDictionary[Call, Steps]()
         self._wrong = WeakKeyDictionary[Call, dict[Version, Outcome]]()
@@ -225,12 +225,12 @@ class Oracle:
         return self._right[call]
 
     def seconds(self, call: Call) -> float:
-        """How long the processor took for the right outcome."""
+        """Return the processor seconds of the right outcome."""
         self.reference(call)
         return self._seconds[call]
 
     def mistaken(self, version: Version, call: Call) -> Outcome:
-        """What a mistake gives; an error where it takes far longer than the right answer."""
+        """The outcome of a mistake; an error if it takes far longer than the right answer."""
         known = self._wrong.setdefault(call, {})
         if version not in known:
             known[version] = self._endless.get(version) or self._limited(version, call)
@@ -241,7 +241,7 @@ class Oracle:
             return perform(call, version.namespace)
         with Steps(self._right_steps(call)) as steps:
             outcome = perform(call, version.namespace)
-        if steps.stopped:  # and whatever else it is asked
+        if steps.stopped:  # also for later calls
             self._endless[version] = outcome = Outcome(failure=Failure("StepLimit", "no end"))
         return outcome
 
@@ -252,6 +252,6 @@ class Oracle:
         return self._steps[call]
 
     def listed(self, symbols: set[str]) -> list[Version]:
-        """The versions of mistakes of these symbols, in the order of the file."""
+        """Return the versions of the mistakes of these symbols, in the order of the file."""
         entries = [mistake for mistake in mistakes_of(self.lab) if mistake.symbol in symbols]
         return [version for mistake in entries for version in mistake.versions]

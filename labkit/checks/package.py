@@ -1,4 +1,5 @@
-"""The package under test: whose code, up to where, what stands in; and its line numbers."""
+"""Put the package under test together from the learner's and the reference's code, and map its
+line numbers to cells."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from labkit.course import cells, sealed
 from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import NOTEBOOKS, Lab
 
-if TYPE_CHECKING:  # collecting reads cells and needs no torch
+if TYPE_CHECKING:  # `collect` imports this module and needs no torch
     from labkit.sandbox.inside.call import Outcome
 
 # from .rope import ..., from tinyllm.rope import ..., import tinyllm.rope
@@ -26,17 +27,17 @@ def modules_in(folder: Path) -> dict[str, str]:
 
 
 def reference_modules() -> dict[str, str]:
-    """{module: source} of the reference, without solution marks; {} where it is not at hand."""
+    """{module: source} of the reference, without solution marks; {} if it is not available."""
     return {name: cells.plain(text) for name, text in modules_in(SOLUTIONS).items()}
 
 
 def compose(
     modules: Mapping[str, str], answers: Mapping[str, str], last: Lab | None = None
 ) -> dict[str, str]:
-    """The sources of a package in which some exercises are answered by these cells.
+    """Return the sources of a package in which these cells answer some exercises.
 
     modules    {module: source} to begin with, the reference's or the learner's own
-    answers    {exercise id: cell} to stand in the place of what is there
+    answers    {exercise id: cell that replaces the block there}
     last       the lab whose module is the last one that the package has
     """
     later = {lab.module for lab in NOTEBOOKS if last and lab.number > last.number}
@@ -50,7 +51,7 @@ def compose(
 
 
 def imported_by(modules: Mapping[str, str], module: str) -> set[str]:
-    """The names of the modules that one imports, itself among them, however indirectly."""
+    """Return the names of the modules that one imports, directly or not, itself included."""
     found, new = set[str](), [module]
     while new:
         name = new.pop()
@@ -61,8 +62,8 @@ def imported_by(modules: Mapping[str, str], module: str) -> set[str]:
 
 
 def exercise_at(source: str, line: int) -> tuple[str | None, int]:
-    """The exercise whose cell a line of a module is in, and its number in that cell; None and
-    the line as it is for lines outside of all these cells."""
+    """Return the exercise whose cell has a line of a module, and the line's number in that
+    cell; for lines outside of these cells None and the number in the module."""
     before = 0
     for exercise_id, text in cells.split(source):
         length = text.count("\n")

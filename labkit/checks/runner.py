@@ -1,5 +1,8 @@
-"""Running checks: the learner's side and the reference perform the same calls, and every
-outcome is compared."""
+"""Run checks: the learner's code and the reference perform the same calls, and every outcome is
+compared.
+
+Expected values are not stored: the reference computes them in each run, as hidden numbers
+depend on a secret. The price is the reference's time."""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from labkit.sandbox.inside.perform import perform
 
 HALF = (torch.float16, torch.bfloat16)
 Performer = Callable[[Call], Outcome]
-Ask = Callable[[str, Call], Outcome]  # what a call gives in a module of the package
+Ask = Callable[[str, Call], Outcome]  # performs a call in a module of the package
 
 
 @dataclass(eq=False)
 class CheckResult:
-    """What one check found: the outcomes of its calls, viewed, and how they differ."""
+    """The result of one check: the outcomes of its calls, viewed, and how they differ."""
 
     check: Check
     passed: bool
@@ -32,7 +35,7 @@ class CheckResult:
     difference: Difference | None = None
     differing: int = 0  # the number of the outcome that differs
     rounded_otherwise: bool = (
-        False  # whether it passed with other last places in half precision
+        False  # whether it passed with different last places in half precision
     )
 
     def __post_init__(self) -> None:
@@ -53,7 +56,7 @@ class Result:
     checks: list[CheckResult] = field(default_factory=list)
     broken: str | None = None  # a fault of the course, not of the learner
     interrupted: bool = False
-    bounds: tuple[float, float] = (0.0, 1.0)  # of the share lost, by the mistakes named in it
+    bounds: tuple[float, float] = (0.0, 1.0)  # least and most share lost, by the named mistakes
 
     @property
     def passed(self) -> bool:
@@ -65,8 +68,8 @@ class Result:
 
     @property
     def share(self) -> float:
-        """The weight of the checks that passed, as a share of all, within its bounds; that
-        something is refused is worth nothing where no answer was right."""
+        """The weight of the passed checks as a share of all, within its bounds; checks of
+        refusals are worth nothing if no other check passed."""
         right = [o for check in self.checks if check.passed for o in check.outcomes]
         possible = sum(check.points for check in self.checks)
         lost = sum(check.points for check in self.failed) / possible if possible else 1.0
@@ -77,12 +80,12 @@ class Result:
 
     @property
     def score(self) -> float:
-        """The share of the exercise's points."""
+        """The points earned in the exercise."""
         return round(self.exercise.points * self.share, 2)
 
     @property
     def unfair(self) -> str:
-        """If this is what the reference got: why these checks can judge nobody; else ""."""
+        """Why these checks cannot be used, if this is the reference's own result; else ""."""
         if self.broken or self.passed:
             return self.broken or ""
         first = self.first_failure
@@ -111,7 +114,7 @@ def run_checks(
 
 
 def run_check(check: Check, student: Performer, reference: Performer) -> CheckResult:
-    """Errors: BrokenCheck, where the outcomes of the reference cannot be compared."""
+    """Run one check. Errors: BrokenCheck if the reference's outcomes cannot be compared."""
     found = CheckResult(check, False)
     try:
         right = check.viewed([reference(call) for call in check.calls])
@@ -136,7 +139,7 @@ def _differ_in_half(answer: Outcome, right: Outcome) -> bool:
 
 
 def package_in(folder: str = PACKAGE) -> Ask:
-    """Asks the package; tracebacks place it in `folder`."""
+    """Return a function that performs calls in the package; tracebacks show it in `folder`."""
 
     def ask(module: str, call: Call) -> Outcome:
         path = filename(module, folder)

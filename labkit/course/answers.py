@@ -1,7 +1,8 @@
-"""The answer to an exercise in a notebook: one rule, for the notebook, `tinyllm submit` and
-grading.
+"""The answer to an exercise in a notebook, found by one rule in the notebook, in `tinyllm
+submit` and in grading.
 
-An answer is what its cell defines, with all that this uses by name. Imports, definitions and
+An answer is the definitions of its cell with everything that they use by name. Imports,
+definitions and
 assignments of other cells come along if the answer uses them; nothing else does.
 
 Which cell: the one that says so, by its directive (`# %% exercise 1.2: RMSNorm`), else by its
@@ -13,8 +14,8 @@ that defines them without saying so is the answer.
 Which lines: trials, prints, plots and asserts stay out. A name is looked up in the answer's
 cell, then above it, nearest first, then below. Of the course's own cells only imports come
 along; a value that was computed with an exercise's answer never does (a lambda, an alias or a
-`partial` of it does: nothing is computed yet). All of it is part of the
-answer then: what is not allowed there is not allowed here.
+`partial` of it does: nothing is computed yet). All of it is then part of the answer, so banned
+names are banned in it, too.
 """
 
 from __future__ import annotations
@@ -85,8 +86,7 @@ def cell_name(cell: Mapping[str, Any]) -> str:
 
 
 def _merged(text: str, lab: Lab) -> dict[str, str]:
-    """Return the parts of a cell with several directives, by exercise; {} for any other
-    cell."""
+    """The parts of a cell with several directives, by exercise; {} for any other cell."""
     known, parts, before = {e.id for e in lab.exercises}, {}, ""
     several = len(text) <= MAX_CELL and text.count("# %%") > 1
     for key, piece in cells.split(text) if several else ():
@@ -119,7 +119,7 @@ def defines(text: str, exercise: Exercise) -> bool:
 class Answer:
     """The answer to an exercise.
 
-    text       a block as it travels: the directive, the answer, what it uses of other cells
+    text       a complete block: the directive, the answer, the code that it uses of other cells
     source     the learner's cell, or the part of it that answers
     cell       that cell
     inferred   whether the cell does not name the exercise
@@ -201,14 +201,15 @@ class Notebook:
     def _block(
         self, exercise: Exercise, source: str, home: Cell, mark: str
     ) -> tuple[str, set[str]]:
-        """Return the answer as it travels, and the names that came from other cells.
+        """Return the answer as a complete block, and the names that came from other cells.
 
         source    the learner's cell, or a part of it
         home      the cell
         """
         text = cells.unmarked(source)
         answer, index = Statements(text), self.cells.index(home)
-        places: dict[Statement, tuple[int, int]] = {}  # of the statements of other cells
+        # the statements of other cells that the answer needs
+        places: dict[Statement, tuple[int, int]] = {}
 
         def find(name: str) -> list[Statement]:
             found = answer.making(name)
@@ -232,7 +233,7 @@ class Notebook:
         if missing - self.known:
             needed |= reach([STAR], find)[0]
         text = only(cells.tidied(text), answer, needed | whole)
-        text = cells.headed(text, exercise, mark)
+        text = cells.with_directive(text, exercise, mark)
         others = sorted(needed & places.keys(), key=places.__getitem__)
         carried = {name for each in others if not each.is_import for name in each.binds}
         sources = dict.fromkeys(statement.source for statement in others)

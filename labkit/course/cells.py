@@ -35,21 +35,19 @@ REGION = re.compile(
     r"(?P<body>.*?)^[ \t]*### END SOLUTION[ \t]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-# In the solution of a bug hunt: the lines with the bug, with which the learner begins
+# In the solution of a bug hunt: the lines with the bug, which the learner gets
 INSTEAD = re.compile(r"^[ \t]*### INSTEAD\n((?:[ \t]*# [^\n]*\n)+)", re.MULTILINE)
 COMMENT = re.compile(r"^([ \t]*)# ", re.MULTILINE)
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
-EMPTY_ANSWER = "YOUR ANSWER HERE"  # of a written question
-RAISE = "raise NotImplementedError("  # is in every stub
+EMPTY_ANSWER = "YOUR ANSWER HERE"  # the cell of a written question
+RAISE = "raise NotImplementedError("  # every stub contains it
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
-FUTURE_LINE = (
-    "from __future__ import annotations\n"  # is at the top of a module, and only there
-)
-# After the directive of a cell that has none: it was found by its id, or by what it defines
+FUTURE_LINE = "from __future__ import annotations\n"  # allowed only at the top of a module
+# Added to the directive of a cell that had none and was found by its id or its definitions
 ADDED = " (this line was added)"
 LOOSE = " (this line was added: it stood in a cell of its own)"
-# Code that an answer needs of other cells is between these lines
+# Code of other cells that an answer needs is between these lines
 CARRIED = "# from other cells of the notebook:"
 CARRIED_END = "# (end of what is from other cells)"
 CARRIED_PART = re.compile(
@@ -64,8 +62,7 @@ def exercise_in(source: str) -> str | None:
 
 
 def split(module: str) -> list[tuple[str | None, str]]:
-    """Return the blocks of a module as (exercise id or None, text); joined, they are the
-    module."""
+    """The blocks of a module as (exercise id or None, text); joined, they are the module."""
     starts = [m.start() for m in DIRECTIVE.finditer(module)]
     edges = [0, *starts, len(module)]
     pieces = [module[a:b] for a, b in pairwise(edges)]
@@ -73,15 +70,13 @@ def split(module: str) -> list[tuple[str | None, str]]:
 
 
 def block(module: str, exercise_id: str) -> str | None:
-    """Return the text of one exercise in a module, without blank lines around it; None if it
-    has none."""
+    """Return an exercise's text in a module, without blank lines around it; None without."""
     return next((text.strip() for key, text in split(module) if key == exercise_id), None)
 
 
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
-    """Return the module with the exercise's block replaced by `cell`, or with a new one at its
-    end."""
-    cell = headed(FUTURE.sub("", tidied(cell)), exercise).rstrip()
+    """The module with the exercise's block replaced by `cell`, or with a new one at its end."""
+    cell = with_directive(FUTURE.sub("", tidied(cell)), exercise).rstrip()
     pieces = split(module)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
     if exercise.id not in [key for key, _ in pieces]:
@@ -92,10 +87,10 @@ def with_block(module: str, exercise: Exercise, cell: str) -> str:
     return re.sub(r"^(?=import |from )", FUTURE_LINE, module, count=1, flags=re.MULTILINE)
 
 
-def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
+def with_directive(cell: str, exercise: Exercise, added: str = ADDED) -> str:
     """Return the cell with the exercise's directive as its first line, and no other directive.
 
-    Lines above it come below, so that they do not slip into the block before this one.
+    Lines above the directive move below it, as they would fall into the previous block.
 
     added    marks a directive that the cell did not have
     """
@@ -132,15 +127,14 @@ def unmarked(cell: str) -> str:
 
 
 def without_carried(block: str) -> str:
-    """Return the learner's own lines of a block, as they are counted in the cell."""
+    """Return the learner's own lines of a block, numbered as in the cell."""
     block = CARRIED_PART.sub("", block, count=1)
     first, _, rest = block.partition("\n")
     return rest if first.endswith((ADDED, LOOSE)) else block
 
 
 def line_in_cell(block: str, line: int) -> int | None:
-    """Return the number of a block's line in the learner's cell; None if it is from
-    elsewhere."""
+    """The number of a block's line in the learner's cell; None if it is from elsewhere."""
     part = carried_part(block)
     length = part.count("\n")
     if part and 1 < line <= 1 + length:
@@ -175,7 +169,7 @@ def plain(text: str) -> str:
 
 
 def is_empty(cell: str | None, stub: str | None) -> bool:
-    """Whether nothing was written into an exercise's cell, whatever comments were added.
+    """Whether an exercise's cell has nothing but its stub; added comments do not count.
 
     stub    the fingerprint of the stub, None if it is not known
     """

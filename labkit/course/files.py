@@ -1,5 +1,4 @@
-"""Files: written so that they are never there in part, read only if they are plain ones, and
-names that are safe in a path."""
+"""Write files whole, read only regular files, and make names that are safe in a path."""
 
 import errno
 import hashlib
@@ -12,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 LONGEST_ID = 80
-DEVICE = re.compile(r"con|prn|aux|nul|(?:com|lpt)\d", re.IGNORECASE)  # no file on Windows
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # not the fault of one file
+# Windows reserves these names
+DEVICE = re.compile(r"con|prn|aux|nul|(?:com|lpt)\d", re.IGNORECASE)
+# errors of the disk, not of one file
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def of_the_disk(error: BaseException) -> bool:
@@ -39,8 +40,7 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def hash_of(paths: Iterable[Path], start: str = "") -> str:
-    """Return a hash of files by their names and contents; `start`: of something else as
-    well."""
+    """Return a hash of the names and contents of files; `start` is hashed first."""
     hasher = hashlib.sha256(start.encode())
     for path in sorted(paths):
         hasher.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -63,7 +63,7 @@ def write_whole(path: Path, content: str | bytes | memoryview, sync: bool = Fals
                 os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        error.filename = str(path)  # an error of a full disk lacks it
+        error.filename = str(path)  # the error of a full disk has no path
         raise
     finally:
         with suppress(OSError):

@@ -9,7 +9,7 @@ from labkit.course.lang import said
 ROOT = Path(__file__).resolve().parents[2]
 LABKIT = ROOT / "labkit"
 NOTEBOOKS = ROOT / "notebooks"
-GIVEN = ROOT / "given"  # the notebooks of an edition for learners, from which theirs are made
+GIVEN = ROOT / "given"  # in a learners' edition: the originals of the notebooks
 SOLUTIONS = ROOT / "solutions"
 TESTS = ROOT / "tests"
 CHECKPOINTS = ROOT / "checkpoints"
@@ -17,9 +17,8 @@ INSTALLED = "site-packages"
 
 
 def learners_folder() -> Path:
-    """Return the folder of a learner's package, notebooks and progress: the course's own, but
-    one in their home where many use one installation (on a JupyterHub) or this one is
-    read-only."""
+    """Return the folder of a learner's package, notebooks and progress: the course's own, or a
+    folder in their home if the installation is shared (on a JupyterHub) or read-only."""
     home = Path(os.path.expanduser("~"))
     shared = "JUPYTERHUB_USER" in os.environ and not ROOT.is_relative_to(home)
     is_own = os.access(ROOT / "tinyllm", os.W_OK) and not shared
@@ -34,8 +33,7 @@ NOT_IN_ITS_FOLDER = said(
 
 
 def fault(error: BaseException) -> str:
-    """Return an error as text, with the last line of the course's files that it passed
-    through."""
+    """An error as text, with the last line of the course's files that it passed through."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip().partition("\n")[0]

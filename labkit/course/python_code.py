@@ -1,6 +1,6 @@
 """The code of a notebook's cell, as Python reads it.
 
-`ast` reads it rather than a pattern, which would take a string for code. The price is that a
+Parsed with `ast`, since a pattern would mistake a string for code. The price is that a
 cell with one wrong bracket has no names at all.
 """
 
@@ -17,7 +17,7 @@ from functools import lru_cache
 from labkit.course.lang import tr
 
 # Valid in IPython and not in Python: %time f(x), !ls, files = !ls, x?, ?x; and the
-# fence round code that was pasted from a page
+# fence around code that was pasted from a page
 MAGIC = re.compile(
     r"^(?P<indent>[ \t]*)(?:\w[\w., \t]*=[ \t]*)?[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$"
     r"|^[ \t]*\?{1,2}[\w.]+[ \t]*$|^[ \t]*```[\w ]*$",
@@ -32,7 +32,7 @@ GENERIC = re.compile(
     r"^[ \t]*(?:(?:async +)?def|class) +\w+\[|^[ \t]*type +\w+(?:\[.*\])? *=", re.MULTILINE
 )
 PROMPT = re.compile(r"^(?:>>> ?|\.\.\. ?|In \[\d*\]: ?)", re.MULTILINE)
-CACHED = 16  # texts: one submission asks many times for the same ones
+CACHED = 16  # texts: a submission is parsed many times
 TOOLS = (
     *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
     *("finish", "status"),
@@ -41,7 +41,7 @@ TOOLS = (
 
 @lru_cache(CACHED)
 def tidied(cell: str) -> str:
-    """Return the cell as it belongs into a module: without magics and without check("1.2").
+    """Return the cell as it goes into a module: without magics and without check("1.2").
 
     Lines are blanked, not removed, so that line numbers stay those of the cell.
     """
@@ -59,7 +59,7 @@ def tidied(cell: str) -> str:
 
 
 def _readings(cell: str) -> Iterator[str]:
-    """Yield the cell as Python reads it, and as IPython does, which knows more."""
+    """Yield the cell as plain Python, then as IPython transforms it."""
     yield cell
     text = MAGIC.sub(lambda magic: f"{magic['indent']}pass" if magic["indent"] else "", cell)
     yield text
@@ -106,7 +106,7 @@ def why_no_python(cell: str) -> str:
 
 @lru_cache(CACHED)
 def fingerprint(cell: str) -> str | None:
-    """Return a hash of the code alone, without comments, docstrings and layout; None if it does
+    """Return a hash of the code without comments, docstrings and layout; None if it does
     not parse. It is the same within one version of Python."""
     try:
         tree = ast.parse(tidied(cell))

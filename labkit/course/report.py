@@ -35,7 +35,7 @@ class Status(Enum):
     PASSED = "passed"
     NOT_YET = "not yet"
     NOT_STARTED = "not started"
-    NOT_CHECKED = "not checked"  # the check itself failed or was interrupted
+    NOT_CHECKED = "not checked"  # the check itself failed, or was interrupted
     HELP = "help"  # no verdict at all: a hint
 
 
@@ -90,8 +90,7 @@ class Report:
         return self.html()
 
     def html(self) -> str:
-        """Return a table without scripts or outside resources; colors that work on light and
-        dark."""
+        """A table without scripts or outside resources; colors that work on light and dark."""
         mark = MARKS.get(self.status, "#d55e00")
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         label_cell = f"{cell};font-weight:600;white-space:nowrap"

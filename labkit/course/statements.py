@@ -1,5 +1,6 @@
 """The statements at the top level of a cell: the names that each binds, and the names that it
-uses. Nothing is run to find that out. Annotations do not count: in a module they stay text.
+uses. They are found without running the code. Annotations do not count: in a module they are
+not evaluated.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BUILTIN_NAMES = {*dir(builtins), "__name__", "__file__", "__doc__", "display", "
 MAX_CELL = 200_000  # characters; a longer cell is not read as code
 COMPUTING = (ast.Call, ast.Await, ast.Subscript, ast.operator, ast.cmpop, *COMPREHENSIONS)
 STAR = "*"
-CACHED = 256  # cells: most of a notebook's are the same for all learners
+CACHED = 256  # cells: most cells are the same for all learners
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class Statement:
     source       its lines
     first, last  the numbers of these, counted from 1
     binds        names that it assigns or changes; STAR: `import *`
-    calls        names of which it calls a method, for nothing but the effect
+    calls        names whose methods it calls only for the effect
     """
 
     node: ast.stmt
@@ -48,13 +49,12 @@ class Statement:
 
     @property
     def is_value(self) -> bool:
-        """Whether it computes something, now: neither an import nor a definition."""
+        """Whether it computes a value at once: it is neither an import nor a definition."""
         return not isinstance(self.node, (*IMPORTS, *DEFINITIONS))
 
     @property
     def makes_function(self) -> bool:
-        """Whether it gives a name to a lambda, a name or a `partial` of names: nothing is
-        called yet."""
+        """Whether it names a lambda, a name or a `partial`, which calls nothing yet."""
         value = getattr(self.node, "value", None)
         parts = [value]
         if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("partial"):
@@ -176,7 +176,7 @@ class Statements:
 def reach(
     names: Iterable[str], find: Callable[[str], list[Statement]]
 ) -> tuple[set[Statement], set[str]]:
-    """Return the statements that the names need, however indirectly; and the names without any.
+    """Return the statements that the names need, directly or not; and the names without any.
 
     find    gives the statements that make a name
     """

@@ -21,11 +21,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-KINDS = (said("core"), said("stretch"), said("bug hunt"))  # of exercises
+KINDS = (said("core"), said("stretch"), said("bug hunt"))  # kinds of exercises
 HUNT = {"points": 1, "minutes": 5, "core": False, "hunt": True}  # no later lab needs it
 ANY_LAB = (
     *("transformers", "torch.ops"),
-    "matplotlib",  # needs a folder to write to, which grading has not
+    "matplotlib",  # needs a folder to write to, and grading has none
 )
 
 
@@ -60,7 +60,7 @@ class Exercise:
 
     @property
     def slug(self) -> str:
-        """The id as nbgrader and HTML accept it: 1.2 -> 1-2."""
+        """The id in a form that nbgrader and HTML accept: 1.2 -> 1-2."""
         return self.id.replace(".", "-")
 
     @property
@@ -122,7 +122,7 @@ class Lab:
     graded: bool = True  # False: an exercise there is practice, and has no points
     needs: str = ""  # a package that not every machine has; without it nothing is checked
     predictions: dict[str, Prediction] = field(default_factory=dict, compare=False)
-    captions: dict[str, str] = field(default_factory=dict, compare=False)  # by figure
+    captions: dict[str, str] = field(default_factory=dict, compare=False)  # {figure: caption}
 
     @property
     def name(self) -> str:
@@ -200,13 +200,12 @@ class UnknownName(LookupError):
     """A lab or exercise that does not exist here; the message names similar ones."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython shows the message alone."""
+        """Let IPython show only the message."""
         return [str(self)]
 
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
-    """Return the lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'. Raises
-    UnknownName."""
+    """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'. Raises UnknownName."""
     for lab in labs:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             return lab
@@ -229,8 +228,7 @@ def find_question(name: str) -> tuple[Lab, Question] | None:
 
 
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
-    """Return the lab and the exercise with this id ('1.2') or symbol ('RMSNorm'). Raises
-    UnknownName."""
+    """The lab and the exercise with this id ('1.2') or symbol. Raises UnknownName."""
     names = {}
     for lab in NOTEBOOKS:
         for exercise in lab.exercises:

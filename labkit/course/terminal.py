@@ -1,4 +1,4 @@
-"""Shared by the commands of all rooms: the screen, exit statuses, types of arguments."""
+"""Shared by all commands: the screen, exit statuses, types of arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Jobs = Annotated[
     Optional[int],  # noqa: UP045  typer on Python 3.10 needs the long form
     typer.Option(min=1, help="processes on this machine; else one a core"),
 ]
-TYPERS_WORDS = {  # in its help and its complaints
+TYPERS_WORDS = {  # typer's words in help and errors
     "ARGUMENTS_PANEL_TITLE": said("Arguments"),
     "OPTIONS_PANEL_TITLE": said("Options"),
     "COMMANDS_PANEL_TITLE": said("Commands"),
@@ -32,7 +32,8 @@ TYPERS_WORDS = {  # in its help and its complaints
     "RICH_HELP": said("Try [blue]'{command_path} {help_option}'[/] for help."),
 }
 ENGLISH_WORDS = {name: getattr(rich_utils, name) for name in TYPERS_WORDS}
-TEACHERS = ("labkit.grading", "labkit.author", "labkit.site")  # their own pages stay English
+# the help of their commands stays English
+TEACHERS = ("labkit.grading", "labkit.author", "labkit.site")
 COMPLETION = (
     said("Install completion for the current shell."),
     said("Show completion for the current shell, to copy it or customize the installation."),
@@ -86,7 +87,8 @@ def _translate(command: Any) -> None:
     if getattr(command, "rich_help_panel", None):
         command.rich_help_panel = tr(command.rich_help_panel)
     if getattr(command.callback, "__module__", "").startswith(TEACHERS):
-        command.short_help = tr(command.help.partition("\n")[0])  # its line in `tinyllm --help`
+        # the command's line in `tinyllm --help`
+        command.short_help = tr(command.help.partition("\n")[0])
         page = command.format_help
         command.format_help = lambda *given: (_use_words(ENGLISH_WORDS), page(*given))
         return

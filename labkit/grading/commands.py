@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 TAKERS = takes_grades().values()
-NAMES = 8  # of people who are not on a roster
+NAMES = 8  # people who are not on a roster
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 CourseFolder = Annotated[
@@ -267,8 +267,7 @@ def collected(
 
 
 def roster_lines(course: Course, roster: Path) -> Iterator[str]:
-    """Yield lines on learners of the class who are not on this roster, perhaps of one
-    section."""
+    """Yield lines on learners who are not on this roster, perhaps of one section."""
     from labkit.grading.collect.roster import read_roster
 
     people, left = course.people(), course.rules.left

@@ -1,4 +1,5 @@
-"""The course folder of an instructor's command: opened, and worked in by one at a time."""
+"""The course folder of an instructor's command: open it, and let one command work in it at a
+time."""
 
 from __future__ import annotations
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def writing(course: Course) -> Iterator[None]:
-    """Work alone in the course folder; an error that stops everything ends the command with one
-    line."""
+    """Lock the course folder; an error that stops everything ends the command with one line."""
     from filelock import FileLock, Timeout
 
     from labkit.grading.nbgrader.course import CourseError
@@ -45,13 +45,13 @@ def existing_course(folder: Path, database: str | None) -> Course:
     if not course.root.exists():
         raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
     with ending_on(CourseError):
-        _ = course.rules  # an error in course.toml ends the command before anything is done
+        _ = course.rules  # an error in course.toml ends the command first
     return course
 
 
 @contextmanager
 def grading_extra() -> Iterator[None]:
-    """Around imports that need nbgrader: without it the command ends with how to install it."""
+    """Wraps imports of nbgrader: without it the command ends and says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

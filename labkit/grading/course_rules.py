@@ -3,8 +3,8 @@
 We check each value, as a typing error here changes the grades of a class. That is half of this
 file.
 
-Points, deadlines, excuses: nothing in it needs judging again. Results hold the share of an
-exercise that was earned, and points are applied wherever they are shown or stored.
+Points, deadlines and excuses never need judging again: results hold the earned share of an
+exercise, and points are applied wherever they are shown or stored.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def lab(name: str, where: str) -> str:
 
 def number(key: str, value: Any, most: float) -> float:
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not plain or not 0 <= value <= most:  # nan is neither
+    if not plain or not 0 <= value <= most:  # nan is neither larger nor smaller
         raise wrong(key, value, f"a number from 0 to {most}")
     return value
 
@@ -252,7 +252,8 @@ def moment(key: str, value: Any) -> datetime:
         raise wrong(key, value, WHEN)
     try:
         return value.astimezone(timezone.utc)
-    except (OverflowError, ValueError):  # the first or last day of all, in another zone
+    # the first or last day that Python knows, in another time zone
+    except (OverflowError, ValueError):
         raise wrong(key, value, WHEN) from None
 
 

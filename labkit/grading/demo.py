@@ -33,8 +33,8 @@ from labkit.sandbox.probe import best_sandbox
 
 MARKER = ".tinyllm-demo"
 TALK = LABKIT / "sandbox" / "inside" / "injected" / "talk.py"
-LAST = "generation"  # the last lab that a talking decoder is made of
-SEED = 1  # of the story
+LAST = "generation"  # the last lab that a talking decoder needs
+SEED = 1  # tokens of the story
 LONGEST = 256  # tokens of an answer
 QUESTIONS = ("Tell me a story about Mia and a red kite.", "Where is the kite?")
 

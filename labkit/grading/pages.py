@@ -1,6 +1,5 @@
-"""The templates of the pages that grading writes: of learners, of labs, of the class; and a
-mark in each file, a hash of all it was made of, so that only changed files are written
-again."""
+"""The templates of the pages that grading writes, for learners, labs and the class; and a mark
+in each file, a hash of its sources, so that only changed files are written again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Times in the file names of platforms, and Gradescope's own file, which is read with distrust:
-a learner may have written it."""
+"""Times in the file names of platforms, and Gradescope's metadata file, which a learner may
+have forged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 
-TIMES = ("%Y-%m-%d-%H-%M-%S", "%b %d, %Y %I%M %p")  # of Blackboard, Brightspace
+TIMES = ("%Y-%m-%d-%H-%M-%S", "%b %d, %Y %I%M %p")  # times of Blackboard and of Brightspace
 MOST_YAML, DEEPEST_YAML = 8 << 20, 30
 
 
@@ -38,8 +38,8 @@ def time_in(text: str) -> datetime | None:
 
 
 def members_in(data: bytes) -> Iterator[Member]:
-    """Yield the members who handed in each folder beside Gradescope's metadata: several for a
-    group. Raises ValueError if it cannot be read."""
+    """Yield the members who handed in each folder, several for a group, from Gradescope's
+    metadata. Raises ValueError if it cannot be read."""
     for folder, about in plain_keys(read_yaml(data)).items():
         about = plain_keys(about)
         when = time_in(re.sub(r"(\.\d{6})\d+", r"\1", str(about.get("created_at"))))
@@ -52,8 +52,7 @@ def members_in(data: bytes) -> Iterator[Member]:
 
 
 def read_yaml(data: bytes) -> object:
-    """YAML as tables, lists and texts; ValueError if it is broken, large, deep, or refers to
-    itself."""
+    """Parse YAML; ValueError if it is broken, large, deep, or uses references."""
     if len(data) > MOST_YAML:
         raise ValueError(f"{len(data):,} bytes, more than the {MOST_YAML:,} that are read")
     text, depth = data.decode("utf-8-sig", "replace"), 0
@@ -70,5 +69,5 @@ def read_yaml(data: bytes) -> object:
 
 
 def plain_keys(table: object) -> dict[str, object]:
-    """Ruby's `:name` is `name`."""
+    """Return the table with Ruby's keys `:name` as `name`."""
     return {str(k).lstrip(":"): v for k, v in table.items()} if isinstance(table, dict) else {}

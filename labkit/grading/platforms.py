@@ -1,7 +1,8 @@
-"""The learning platforms: one record has all that is known of a platform.
+"""The learning platforms, one record each.
 
 A new platform, or one more way to name files, is a record or a layout here, and a row in
-LAYOUTS of tests/course/grading/test_collect.py.
+LAYOUTS of tests/course/grading/test_collect.py. Platforms are data and not classes, so that
+one is added without code; the price is a record with many fields, most of them empty.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Layout:
 
     pattern    matches the start of a file's path. Groups: `id` is a login or student number,
                which no learner chooses; `name` a name that learners may choose; `who` either,
-               or an e-mail address, as a teacher names a folder; `user` what the platform alone
-               knows, its number for a person, looked up as `PLATFORM NUMBER`; `file` a number
+               or an e-mail address, as a teacher names a folder; `user` the platform's internal
+               number for a person, looked up as `PLATFORM NUMBER`; `file` a number
                that grows with each file, `late` a mark, `time` a time, `slug`
                what all hand-ins begin with
-    whole      it is taken only where it fits every learner
-    first      where it fits all of a source, it comes before others: what the platform puts
-               before a name, no learner can leave out
-    mark       where every file has it, no other layout is tried
+    whole      it is used only if it fits every learner
+    first      if it fits all of a source, it is preferred: a learner cannot remove the text
+               that the platform puts before a name
+    mark       if every file name has it, no other layout is tried
     """
 
     pattern: str
@@ -53,23 +54,23 @@ class Layout:
 class Platform:
     """The data that we read from a platform and write for it.
 
-    layouts       see Layout; of all platforms' the first that fits is taken
-    timed         of several notebooks of a learner the latest counts; else a person is asked
+    layouts       see Layout; the first that fits, of all platforms, is used
+    timed         whether the latest of a learner's notebooks counts; else a person is asked
     clock         whether the time of a file is when it was handed in; else nobody is late
     one_number    whether a person has the same number in all labs
     metadata      the file beside its folders that says who handed in
-    test_student  the name that it gives to a learner who is nobody
+    test_student  its name for a learner who does not exist
 
-    table         what its own table of people is called there
-    needs         titles by which this table is known, `A|B` one of several; the first has
-                  something in it in every row of a person
+    table         its name for its own table of people
+    needs         titles that identify this table, `A|B` for alternatives; the first column is
+                  filled in every row of a person
     columns       {field of nbgrader's students, or `name`: titles}, the most certain first
-    users         titles, there or in any roster, of what `user` is in its layouts
+    users         titles, there or in any roster, of the column with `user` of its layouts
 
     column        pattern of the titles of the columns for grades; "" if it takes none
     new           title of a new column, {0} is the lab's number; "" if the table is of one
                   assignment, with one column
-    titles        the columns that go back beside the grades; by default all
+    titles        the columns that are exported with the grades; by default all
     last          title of the column that stays behind all others
     possible_row  its text in the column of names, in the row with the possible points
     possible      title of the column with the possible points
@@ -103,7 +104,7 @@ class Platform:
 
     @property
     def has_users(self) -> bool:
-        """Whether its file names hold more of a person than a name."""
+        """Whether its file names identify a person by more than a name."""
         return any(re.search("<user>|<id>", layout.pattern) for layout in self.layouts)
 
 

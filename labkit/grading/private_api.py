@@ -1,7 +1,7 @@
-"""Private parts of other packages that we use all the same.
+"""Private parts of other packages that the course uses.
 
 Tried with Python 3.11 (concurrent.futures, multiprocessing). Of nbgrader, tried with 0.9.6,
-only what is public is used, but for the pages of formgrader.
+only public parts are used, except for the pages of formgrader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
-# Not & and ': the templates put the same names into strings of JavaScript, which keep them.
+# & and ' stay: the templates also put the names into strings of JavaScript, which keep them.
 AS_TEXT = str.maketrans({"<": "&lt;", ">": "&gt;", '"': "&quot;", "\\": "&#92;"})
 
 
@@ -23,11 +23,11 @@ def processes_of(executor: ProcessPoolExecutor) -> list[BaseProcess]:
 
 
 def at_end_of_pool_process(work: Callable[[], None]) -> None:
-    """Do `work` at the end of a process of a pool, which ends without atexit."""
+    """Do `work` when a process of a pool ends, which does not run atexit functions."""
     Finalize(None, work, exitpriority=10)
 
 
-@cache  # however often nbgrader reads its configuration
+@cache  # once, however often nbgrader reads its configuration
 def show_names_as_text() -> None:
     """Let formgrader print names as text: its templates print them as they come.
 

@@ -1,5 +1,5 @@
 """A small class for the demo and the tests: real notebooks, filled in from the reference and
-from the listed mistakes, and some that came out odd."""
+from the listed mistakes, and some odd ones."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def with_answer(notebook: NotebookNode, exercise: Exercise, answer: str) -> Note
 
 
 def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
-    """Return the notebook with the model answers to its written questions, for a person to
-    grade."""
+    """The notebook with the model answers to its written questions, for a person to grade."""
     changed = copy.deepcopy(notebook)
     for question in lab.questions:
         text = written_answer(lab, question)["model answer"]
@@ -59,7 +58,7 @@ def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
 def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterator[Learner]:
     """Yield a perfect submission, a blank one, one for each mistake, and the odd ones.
 
-    Not whole: the first mistake of each exercise, and nothing odd.
+    If not `whole`, only the first mistake of each exercise, and nothing odd.
     """
     perfect = solved(released, lab)
     yield Learner("perfect", encoded(with_texts(perfect, lab)))
@@ -88,7 +87,7 @@ def first_answer(notebook: NotebookNode, lab: Lab) -> NotebookNode:
 
 
 def body(line: str) -> Edit:
-    """Replace the first exercise by a function that only does `line`."""
+    """Return the first exercise as a function that only does `line`."""
 
     def edit(notebook: NotebookNode, lab: Lab) -> None:
         exercise = lab.exercises[0]

@@ -1,5 +1,5 @@
 """CSV tables as learning platforms write them: any encoding and delimiter, and Moodle's grading
-worksheet with titles in any language."""
+worksheet with titles in any language, known by the order and kind of its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.course.files import write_whole
 from labkit.course.report import csv_safe
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 
-PLAIN = re.compile(r"[\w.@+-]*")  # an id that no spreadsheet changes
+PLAIN = re.compile(r"[\w.@+-]*")  # an id that spreadsheets do not change
 NUMBER = re.compile(r"\d+([.,]\d+)?")
 # A word and a number, in any language: `Participant 8060`, `Teilnehmer/in8060`, no id
 PARTICIPANT = re.compile(r"(?=.*[^A-Za-z0-9_.@+#-])\D+\d+")
@@ -23,7 +23,7 @@ Row = dict[str, str]
 
 @dataclass
 class Table:
-    """A CSV as rows of {title: text}; `written`: {title: how the file has it}."""
+    """A CSV as rows of {title: text}; `written`: {title: its form in the file}."""
 
     titles: list[str]
     rows: list[Row]
@@ -32,7 +32,7 @@ class Table:
 
     @classmethod
     def read(cls, path: Path, what: str = "the table") -> Table:
-        """Errors: CourseError if it cannot be read."""
+        """Read a table. Errors: CourseError if it cannot be read."""
         try:
             data = path.read_bytes()
         except OSError as error:

@@ -1,1 +1,1 @@
-"""What a notebook and a learner's terminal use."""
+"""The functions of a notebook and the commands of a learner's terminal."""

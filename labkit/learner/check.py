@@ -25,7 +25,13 @@ from labkit.course.report import Report, Status
 from labkit.course.statements import strip_unused
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.home_sandbox import ENDLESS, FRESH, HomeSandbox, OutOfTime, torch_set_to
+from labkit.learner.home_sandbox import (
+    ENDLESS,
+    FRESH,
+    HomeSandbox,
+    OutOfTime,
+    use_torch_settings,
+)
 from labkit.learner.record import record_pass
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
@@ -45,7 +51,7 @@ def check_exercise(
     hint     the next step of a learner whose code is wrong, such as 'hint("1.2") shows ...'
     quiet    leave out the output of the learner's code
     """
-    with torch_set_to(FRESH):
+    with use_torch_settings(FRESH):
         sandbox = HomeSandbox(workspace.folder(), quiet)
         report, score = _judge(lab, exercise, hint, sandbox)
         if report.status is Status.NOT_YET:
@@ -70,7 +76,7 @@ def _judge(
 
 
 def needs_rows(lab: Lab) -> list[tuple[str, str]]:
-    """Rows on the package that this machine lacks, and where the lab's checks do run."""
+    """Rows on the package that this machine lacks, and on systems where checks run."""
     look = tr("this lab needs the package {package}, which is not installed", package=lab.needs)
     do = tr(
         "on Linux: pip install '.[{lab}]'; elsewhere read and predict, the other labs do "
@@ -81,7 +87,7 @@ def needs_rows(lab: Lab) -> list[tuple[str, str]]:
 
 
 def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:
-    """Rows on the line at which the learner's code ran out of time.
+    """Return rows on the line at which the learner's code ran out of time.
 
     exercise    the one that is checked
     """
@@ -148,7 +154,8 @@ def _run_visible_checks(
         return localize(ask(lab.module, call), source, exercise.id)
 
     with imported(workspace.judged_package(lab), folder), banned.out_of_reach(lab.not_allowed):
-        if failure := ask(lab.module, Call("__name__")).failure:  # it only loads the module
+        # this call only loads the module
+        if failure := ask(lab.module, Call("__name__")).failure:
             return failure
         try:
             checks = visible_checks(lab, exercise)
@@ -205,7 +212,7 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
-    """A row on the first exercise that this one uses and that fails its own check."""
+    """Return a row on the first exercise that this one uses and that fails its own check."""
     for used in workspace.used_by(lab, exercise):
         quiet = HomeSandbox(workspace.folder(), quiet=True)
         if _judge(lab, used, "", quiet)[0].status is Status.NOT_YET:
@@ -252,7 +259,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         sources |= workspace.completed_modules(labs)
     ask = HomeSandbox(workspace.folder(), quiet=True).limited(package_in(workspace.folder()))
     try:
-        with torch_set_to(FRESH), imported(sources, workspace.folder()):
+        with use_torch_settings(FRESH), imported(sources, workspace.folder()):
             verdict = judged(ask, sources)
     except OutOfTime as stopped:
         return Report(tr(ASSEMBLY), Status.NOT_CHECKED, stopped_rows(stopped, None))

@@ -109,7 +109,7 @@ def _check(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
 
 
 def _totals(found: Sequence[tuple[Exercise, Status, float]]) -> tuple[str, str]:
-    """Two texts: the points, and the number of exercises that passed"""
+    """Return two texts: the points, and the number of exercises that passed"""
     earned, possible = sum(score for *_, score in found), sum(e.points for e, *_ in found)
     passed = sum(status is Status.PASSED for _, status, _ in found)
     return tr("{earned:g} of {possible:g}", earned=earned, possible=possible), tr(

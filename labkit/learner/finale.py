@@ -17,7 +17,7 @@ from labkit.model.tokenizer import Tokenizer
 
 REAL = "Qwen/Qwen3-0.6B"
 VARIABLE = "TINYLLM_MODEL"
-SPARE = 0.8  # of the free memory may be used
+SPARE = 0.8  # share of the free memory that may be used
 
 
 def choose(name: str | None, code: SimpleNamespace) -> Path:

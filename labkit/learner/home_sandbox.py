@@ -1,7 +1,7 @@
 """The rules of grading for code at home: the same packages, fresh settings of torch, a limit
 of CPU time.
 
-The limit is a signal and not a process of its own, which would have to import torch for each
+The limit is a signal and not a separate process, which would have to import torch for each
 check. The price: a long call of C code is stopped late, and nothing is stopped on Windows.
 """
 
@@ -32,7 +32,7 @@ from labkit.sandbox.inside.importer import PACKAGE
 from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit
 from labkit.sandbox.inside.torch_private import set_torch, torch_settings
 
-# The packages that come with the course, beside Python's own
+# The packages that come with the course, besides Python's own
 PACKAGES = {
     *("tinyllm", "torch", "numpy", "matplotlib", "mpl_toolkits", "safetensors"),
     *("IPython", "tqdm", "typing_extensions"),
@@ -40,8 +40,8 @@ PACKAGES = {
 }
 ENDLESS = said("look for a loop that never ends")
 LONG_CALL = 30  # seconds of CPU time for one call of the learner's code in a cell of the course
-MOST_LINES, MOST_PRINTED = 20, 4000  # of output that are shown: lines, characters
-TICK = 0.25  # seconds of CPU between two looks at the time
+MOST_LINES, MOST_PRINTED = 20, 4000  # lines and characters of output that are shown
+TICK = 0.25  # seconds of CPU between two checks of the time
 
 FRESH = torch.float32, True, None  # torch's settings in a fresh process
 
@@ -67,12 +67,12 @@ class HomeSandbox:
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else KeptOutput()
         self.settings = FRESH
-        self.place: tuple[str, int, int | None] | None = None  # at which the time was up
+        self.place: tuple[str, int, int | None] | None = None  # where the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Run a block of the learner's code under the limits. Errors: OutOfTime"""
-        with suppress(TimeLimit), torch_set_to(self.settings):
+        with suppress(TimeLimit), use_torch_settings(self.settings):
             try:
                 with (
                     self._time_limit(), as_in_grading(), known_packages_alone(),
@@ -89,7 +89,7 @@ class HomeSandbox:
         return self.output.beginning if isinstance(self.output, KeptOutput) else ""
 
     def limited(self, ask: Ask) -> Ask:
-        """Return `ask` under these limits."""
+        """Return `ask`, run under these limits."""
 
         def ask_within(module: str, call: Call) -> Outcome:
             with self.entered():
@@ -118,7 +118,7 @@ class LongCalls:
     """Stops a single call of the learner's code that does not end, in a cell of the course."""
 
     def __init__(self) -> None:
-        self.call: FrameType | None = None  # the outermost one that runs
+        self.call: FrameType | None = None  # the outermost call that runs
         self.since, self.is_announced = 0.0, False
 
     def look(self, frames: list[FrameType]) -> None:
@@ -148,7 +148,7 @@ def at_ticks(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[N
     folder, the innermost first.
 
     Measure the CPU time of this thread only: torch's other threads may spin. There are no ticks
-    on Windows and outside the main thread, which alone gets signals.
+    on Windows and outside the main thread, as only that gets signals.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or not hasattr(signal, "setitimer"):
@@ -194,7 +194,7 @@ class KeptOutput(CountedOutput):
 
 
 @contextmanager
-def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
+def use_torch_settings(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
     """While open, torch has these settings instead of the notebook's."""
     before = torch_settings()
     set_torch(*settings)
@@ -206,7 +206,7 @@ def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
 
 @contextmanager
 def known_packages_alone() -> Iterator[None]:
-    """While open, the learner's modules import only packages that grading has."""
+    """While open, the learner's modules can import only packages that grading has."""
     load = builtins.__import__
 
     def load_known(name: str, scope: Any = None, *rest: Any, **named: Any) -> Any:

@@ -1,8 +1,7 @@
-"""The code that runs where a whole model is needed (the learner's, if it works), and a model to
-talk with.
+"""The code for a whole model (the learner's, if it works), and a model to talk with.
 
-A wrong model is found by its logits on two texts and not by all checks, which take longer.
-The price: a fault that these texts do not show stays.
+A wrong model is found by its logits on two texts, since all checks would take longer. The
+price: a fault that these texts do not show is not found.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def error_text(error: Exception) -> str:
 class Author(Enum):
     """Who wrote the parts of a model that runs here."""
 
-    COURSE = "course"  # nothing is written
-    MIXED = "mixed"  # the reference fills what is empty
+    COURSE = "course"  # no exercise is written
+    MIXED = "mixed"  # the reference fills empty exercises
     LEARNER = "yours"
 
 
@@ -81,7 +80,7 @@ def your_code(
         return reference()
     try:
         code = complete(labs) if as_it_is else _code_that_runs(labs)
-    except Exception as error:  # a learner's code may fail in any way
+    except Exception as error:  # a learner's code may raise anything
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
         report(
@@ -119,7 +118,7 @@ def _code_that_runs(labs: Sequence[Lab]) -> SimpleNamespace:
     logits = _trial_logits(code, writes)
     pairs = zip(logits, _trial_logits(reference(), writes), strict=True)
     gap = max(float((a - b).abs().max()) for a, b in pairs)
-    if not gap < CLOSE:  # nan is not
+    if not gap < CLOSE:  # nan fails this test, too
         off = said("it runs and is wrong: logits are up to {gap:.2g} away from the reference's")
         raise NotReady(tr(off, gap=gap))
     return code

@@ -52,7 +52,7 @@ def start(lab: str) -> None:
     if _session is not None:
         shell.events.unregister("pre_run_cell", _session.before_cell)
         shell.events.unregister("post_run_cell", _session.after_cell)
-        _session.long_calls.close()  # of this cell, which the old session has begun
+        _session.long_calls.close()  # the old session's limit for this cell
     _session = Session(chosen, shell)
     shell.events.register("pre_run_cell", _session.before_cell)
     shell.events.register("post_run_cell", _session.after_cell)

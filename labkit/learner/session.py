@@ -1,7 +1,7 @@
 """An open notebook: each exercise cell that runs is saved into the lab's module of `tinyllm`.
 
-IPython's events and no cell magic: a cell stays plain Python, which any editor and any grader
-can read. The price is to find out from the text alone which exercise a cell answers.
+IPython's events instead of a cell magic: a cell stays plain Python, which any editor and any
+grader can read. The price is that only the text tells which exercise a cell answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from labkit.model.chat.stream import ChatError
 from labkit.model.values import CheckpointError
 
 IMPORTED = re.compile(r"^from tinyllm\.(\w+) import", re.MULTILINE)
-MISSING = (NotReady, CheckpointError, ChatError)  # a part, memory, a model that can be used
+# a lab's part, memory, or a usable model is missing
+MISSING = (NotReady, CheckpointError, ChatError)
 UNFINISHED = (*MISSING, NotImplementedError, NameError, OutOfTime)
 
 
@@ -42,7 +43,7 @@ class Session:
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
         self.unsaved: dict[str, str] = {}  # {exercise whose last run was not saved: why}
-        self.skipped = False  # whether a cell needed an exercise that is not written yet
+        self.skipped = False  # whether any cell needed an exercise that is not written yet
         self.left_out = False  # whether the last cell did
         self.history: list[Cell] = []  # in the order in which they ran
         self.long_calls = ExitStack()  # open while a cell of the course runs
@@ -62,7 +63,8 @@ class Session:
             return
         try:
             self._load(sorted(names))
-        except (Exception, OutOfTime):  # in the learner's code; the cell itself will show it
+        # an error in the learner's code, which the cell itself will show
+        except (Exception, OutOfTime):
             return
 
     def _is_given(self, source: str) -> bool:
@@ -90,8 +92,7 @@ class Session:
                 self._refresh(exercise)
 
     def _forget_values(self, source: str) -> None:
-        """Delete the values that a cell assigns which was left out, so that later cells do not
-        work on older ones."""
+        """Delete the values that a skipped cell assigns, so that no cell uses old ones."""
         self.left_out = False
         for statement in filter(lambda each: each.is_value, statements(source)):
             for name in statement.binds:
@@ -144,7 +145,7 @@ class Session:
         self._save(exercise, found)
 
     def _explain_which_counts(self, exercise: Exercise, cell: Cell) -> None:
-        if exercise.id in cell.parts:  # an empty one: the module keeps its code
+        if exercise.id in cell.parts:  # the cell is empty: the module keeps its code
             message, _ = workspace.save(self.lab, exercise, cell.parts[exercise.id])
             if message:
                 print(message)
@@ -174,7 +175,7 @@ class Session:
     def _save(self, exercise: Exercise, found: Answer) -> None:
         try:
             message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
-        except OSError as error:  # a full disk, a folder that was taken away
+        except OSError as error:  # a full disk, or a deleted folder
             self._report_unsaved(exercise.id, f"{error.filename}: {error.strerror}")
             return
         if message:
@@ -204,7 +205,7 @@ class Session:
         except OutOfTime as stopped:
             print(tr("but loading it was {stopped}", stopped=describe_stop(stopped)))
             return False
-        except Exception as error:  # whatever the learner's module raises
+        except Exception as error:  # the learner's module may raise anything
             print(
                 tr(
                     "but tinyllm/{module}.py fails: {name}: {error}",
@@ -276,7 +277,8 @@ class Session:
         print(tr("From earlier labs: {lab}.", lab=workspace.describe_authors(labs)))
         try:
             module = self._load()
-        except (Exception, OutOfTime):  # in the learner's module; its check will show it
+        # an error in the learner's module, which its check will show
+        except (Exception, OutOfTime):
             return
         names = self.shell.user_ns
         for name in names.keys() & vars(module).keys():

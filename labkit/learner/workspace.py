@@ -140,7 +140,8 @@ def save(
     after = cells.with_block(source, exercise, cell)
     if after == source:
         return tr("{name} already holds this code", name=name), True
-    write_whole(path.with_suffix(".py~"), source)  # the version before, if a cell goes wrong
+    # the previous version, in case a cell goes wrong
+    write_whole(path.with_suffix(".py~"), source)
     write_whole(path, after)
     defined = cells.defined_names(cells.tidied(cell))
     missing = [symbol for symbol in exercise.symbols if symbol not in defined]
@@ -160,8 +161,8 @@ def save(
 
 
 def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
-    """Return the executed cells as a Notebook. Answers that only the module has come first, the
-    code that they use of other cells comes last."""
+    """Return the executed cells as a Notebook. Answers that only the module has come first; the
+    code of other cells that they use comes last."""
     source = module_source(lab)
     answered = [key for cell in ran for key, part in cell.parts.items()
             if not is_empty(lab.exercise(key), part)]  # fmt: skip
@@ -216,14 +217,14 @@ def load(lab: Lab, others: Sequence[str] = ()) -> ModuleType:
         if loaded is None or (fresh and loaded is module):
             continue
         for old in [name for name in vars(loaded) if not name.startswith("__")]:
-            delattr(loaded, old)  # reload alone would keep what the file no longer has
+            delattr(loaded, old)  # reload would keep names that the file no longer has
         importlib.reload(loaded)
         if other in LABS and other.number < lab.number and fill_from_reference(other, loaded):
-            fresh = False  # the lab's module has imported the empty ones
+            fresh = False  # the lab's module has imported the empty exercises
     names = {f"tinyllm.{other.module}" for other in NOTEBOOKS}
     for given in [sys.modules[each] for each in others if each not in names]:
         if names & {getattr(part, "__module__", "") for part in vars(given).values()}:
-            importlib.reload(given)  # it has imported the empty ones
+            importlib.reload(given)  # this module has imported the empty exercises
     return module
 
 

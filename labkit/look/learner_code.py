@@ -1,4 +1,5 @@
-"""Run the learner's code on a fixed text: the page compares its own numbers with that."""
+"""Run the learner's code on a fixed text; the page compares its own numbers with the
+results."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ TEXT = "A fox named Clara had a red kite. She gave it to Sam. Who has the kite?"
 
 
 def compute(name: str) -> Shown:
-    """A model for the page, with what tinyllm computes of it, the reference in what is empty.
+    """Return a model for the page with the numbers that tinyllm computes; the reference fills
+    empty exercises.
 
     Errors: no such model, or one that the reference cannot load: CheckpointError. What the
             learner's code raises is shown on the page.
@@ -34,14 +36,14 @@ def compute(name: str) -> Shown:
     try:
         model = checkpoint.load(shown.folder, _code(author), torch.float32)
         layers, logits = _outputs(model, torch.tensor([ids]))
-    except Exception as error:  # a learner's code may fail in any way
+    except Exception as error:  # a learner's code may raise anything
         return Shown(shown.name, shown.folder, {**origin, "problem": _problem(error)})
     numbers = {"layers": [base64_of(layer) for layer in layers], "logits": base64_of(logits)}
     return Shown(shown.name, shown.folder, {**origin, "ids": ids, **numbers})
 
 
 def _code(author: models.Author) -> SimpleNamespace:
-    """The learner's code, right or wrong: the page says where it differs."""
+    """Return the learner's code, right or wrong: the page shows where it differs."""
     return models.reference() if author is models.Author.COURSE else models.complete()
 
 
@@ -52,7 +54,7 @@ def _problem(error: Exception) -> str:
 
 @torch.no_grad()
 def _outputs(model: nn.Module, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-    """The stream after every layer, (T, E) each, and the logits (T, V), float32."""
+    """The residual stream after every layer, (T, E) each, and the logits (T, V), float32."""
     layers, hooks = [], []
 
     def record(_module, _inputs, output) -> None:

@@ -1,7 +1,7 @@
 """The same look inside a notebook: the page in a frame, served by the kernel to this machine.
 
-A page of several files does not run from JupyterLab's own files, which it shuts into a
-sandbox; so the kernel serves it at 127.0.0.1, with the standard library alone.
+JupyterLab shows its own files in a sandbox, where a page of several files does not run; so the
+kernel serves it at 127.0.0.1, with only the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from labkit.look.learner_code import compute
 from labkit.look.page import VIEWS, Shown, write
 from labkit.look.server import served
 
-WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
+WRITTEN = "TINYLLM_LOOK"  # the address of an existing page: link to it, serve none
 SEEN = {
     "overview": said("the whole model, and one token on its way through it"),
     "tokens": said(
@@ -32,7 +32,7 @@ def look(view: str = "tokens", *models: str, height: int = 900) -> None:
     """Show the model alive below the cell, computed by the page and compared with your code.
 
     view      one of overview, tokens, attention, qknorm, experts, cache, swap
-    models    as in `tinyllm chat`: shipped names, mine, folders; stories-dense if not said
+    models    as in `tinyllm chat`: shipped names, mine, folders; stories-dense by default
     height    of the frame, in pixels
 
     Errors: an unknown view: ValueError; no such model, one too large: CheckpointError
@@ -54,7 +54,7 @@ def look(view: str = "tokens", *models: str, height: int = 900) -> None:
         "It lives as long as the kernel; in a terminal, {command} opens it.",
         command=f"<code>tinyllm look --view {view}</code>",
     )
-    # a browser that cannot load an object shows what stands inside it
+    # a browser that cannot load an object shows its content
     _display(
         f'<figure style="margin:0"><object data="{address}" type="text/html" '
         f'title="{title}" style="width:100%;min-height:{height}px">'

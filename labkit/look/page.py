@@ -25,8 +25,8 @@ from labkit.model.values import read_text
 STATIC = Path(__file__).parent / "static"
 WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
 NO_SCRIPT = "The model is a program in this page: it needs JavaScript."
-NAMES = {"en": "English", "zh": "中文"}  # as each calls itself
-TAGS = {"zh": "zh-CN"}  # as a browser knows a language, where it is not our name of it
+NAMES = {"en": "English", "zh": "中文"}  # the languages' own names
+TAGS = {"zh": "zh-CN"}  # browsers' names of languages that differ from ours
 VIEWS = ("overview", "tokens", "attention", "qknorm", "experts", "cache", "swap")
 
 
@@ -34,9 +34,9 @@ VIEWS = ("overview", "tokens", "attention", "qknorm", "experts", "cache", "swap"
 class Shown:
     """A model for the page.
 
-    name      as the page calls it, and its file: letters, digits, "-", "_", "."
+    name      in the page and of its file: letters, digits, "-", "_", "."
     folder    its checkpoint
-    computed  what the learner's code computes (labkit/look/learner_code.py)
+    computed  numbers of the learner's code (labkit/look/learner_code.py)
     """
 
     name: str
@@ -51,11 +51,11 @@ def write(
     home: str = "",
     others: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the page into a folder, which may be there already; returns its index.html.
+    """Write the page into a folder, which may exist; return its index.html.
 
     models    shipped names, `mine`, folders of checkpoints, or Shown; the first is opened
     labs      {number: address of the lab's page}; one without is named and links nowhere
-    home      address of the course's pages, where there are some
+    home      address of the course's pages, if there are any
     others    {language: address} of the same page in other languages
 
     Errors: no model: ValueError; a model that cannot be read, or is too large for a page:
@@ -89,31 +89,31 @@ def write(
 
 
 def tag(name: str) -> str:
-    """A language as HTML names it."""
+    """Return the name of a language in HTML."""
     return TAGS.get(name, name)
 
 
 def words() -> dict[str, str]:
-    """{key: sentence} of all that the page says."""
+    """Return {key: sentence} of all texts in the page."""
     texts = [(STATIC / name).read_text("utf-8") for name in ("words.js", "terms.js")]
     return dict(found for text in texts for found in WORD.findall(text))
 
 
 def terms() -> list[tuple[str, str]]:
-    """Words of the field and what they mean, for other pages that explain them."""
+    """Return words of the field with their meanings, for other pages that explain them."""
     found = words()
     keys = [key for key in found if key.startswith("term.") and f"{key}-is" in found]
     return [(tr(found[key]), tr(found[f"{key}-is"])) for key in keys]
 
 
 def named(name: str) -> Shown:
-    """A model by its name or folder, as in `tinyllm chat`."""
+    """Return a model by its name or folder, as in `tinyllm chat`."""
     folder = hub.resolve(name)
     return Shown(name if name in (*hub.SHIPPED, "mine") else folder.resolve().name, folder)
 
 
 def _facts(shown: Shown, size: int) -> dict[str, Any]:
-    """The facts about a model that the page shows before it is loaded."""
+    """Return the facts about a model that the page shows before loading it."""
     config = config_of(shown.folder)
     return {
         "name": shown.name,

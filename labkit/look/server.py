@@ -1,4 +1,4 @@
-"""The page served to this machine alone, under an address that cannot be guessed."""
+"""Serve the page to this machine only, under an address that cannot be guessed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
     def send_head(self):
-        """Refuse a name that leads here: a page elsewhere could give itself one."""
+        """Refuse other host names for this address: a foreign page could use one."""
         if self.headers["Host"] == f"127.0.0.1:{self.server.server_port}":
             return super().send_head()
         self.send_error(403)
         return None
 
     def list_directory(self, path):
-        """Refuse: a listing of the folder would tell the secret."""
+        """Refuse: a listing of the folder would reveal the secret."""
         self.send_error(404)
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")  # each look writes the page again
+        # each call of `look` writes the page again
+        self.send_header("Cache-Control", "no-store")
         super().end_headers()

@@ -26,20 +26,21 @@ from torch import Tensor, nn
 
 REFERENCE = "solutions"
 FEW_TOKENS = 16  # up to here all experts on all tokens cost less than sorting
-FEW_KEYS = 256  # up to here torch's kernel learns more slowly in bfloat16 than plain steps
+FEW_KEYS = 256  # up to here torch's kernel is slower backward in bfloat16 than plain steps
 CAUSAL = "causal"  # instead of a mask: every token sees itself and all before it
 
 
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """Put the fast forward functions into the reference's modules, in place; return model.
 
-    last_logits_only: to write text. A call with a cache returns the scores of the last token
-    alone, (B, 1, V), which is all that `generate` looks at. Matrices move in memory: these
+    last_logits_only: to write text. A call with a cache returns only the scores of the last
+    token, (B, 1, V), as `generate` needs no others. Matrices move in memory: these
     Parameters are not contiguous, and those of experts may be changed in place only.
     dtype: float32 within 1e-5 of the plain code, half precision within its rounding
     """
     if any(parameter.is_cuda for parameter in model.parameters()):
-        torch.backends.cuda.enable_cudnn_sdp(False)  # makes a plan per length: 60 ms a token
+        # it plans anew for each length: 60 ms per token
+        torch.backends.cuda.enable_cudnn_sdp(False)
     modules = [m for m in model.modules() if type(m).__module__.startswith(f"{REFERENCE}.")]
     for module in modules:
         name = type(module).__name__
@@ -83,7 +84,7 @@ def stack_experts(module: nn.Module) -> None:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """A linear layer as the reference makes it: not rounded to int8, pruned or with a bias."""
+    """Whether a linear layer is the reference's: not rounded, pruned or with a bias."""
     return type(layer) is nn.Linear and "weight" in layer._parameters and layer.bias is None
 
 
@@ -116,7 +117,7 @@ def stack(
 
 
 def angles_of(self, start: int, end: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin of these positions, (1, T, D) each; computed for many positions and kept."""
+    """Return cos and sin of these positions, (1, T, D) each; both are kept for later."""
     table = vars(self).get("angles")
     if table is None or table[0].size(1) < end or table[0].device != device:
         config = self.config
@@ -143,7 +144,7 @@ def attention(self, hidden_states: Tensor, cos, sin, mask=None, cache=None) -> T
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(B, T, heads, D) rotated by the angles of its positions."""
+    """Rotate (B, T, heads, D) by the angles of its positions."""
     cos, sin = cos.to(x.dtype).unsqueeze(2), sin.to(x.dtype).unsqueeze(2)  # (1, T, 1, D)
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat((-second, first), dim=-1), sin)
@@ -160,7 +161,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
 
 
 def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, mask) -> Tensor:
-    """The reference's own steps: backward in bfloat16, torch's kernel takes far longer."""
+    """Attend in the reference's steps: torch's kernel is slow backward in bfloat16."""
     code = home(self)
     if mask is CAUSAL:
         mask = code.causal_mask(query.size(2), key.size(2)).to(query.device)
@@ -199,7 +200,7 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def grouped(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-    """The experts' weighted output (N, E), with one product for all experts."""
+    """Return the experts' weighted output (N, E), with one product for all experts."""
     gate_up, down = vars(self)["stacks"]
     if len(tokens) <= FEW_TOKENS:
         gate, up = (tokens @ gate_up).chunk(2, dim=-1)  # (X, N, I)
@@ -218,7 +219,7 @@ def grouped(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
 
 
 def home(module: nn.Module) -> ModuleType:
-    """The file a module's class is written in, with what that imports."""
+    """Return the module in which a class is defined, with its imports."""
     return sys.modules[type(module).__module__]
 
 

@@ -82,7 +82,7 @@ def _from_hub(name: str) -> Path:
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=list(WANTED)))
-    except Exception as error:  # no network, no such model, no right to it: many kinds
+    except Exception as error:  # no network, no such model, no access: many types of errors
         first = str(error).strip().partition("\n")[0]
         raise CheckpointError(
             "there is no folder {name}, and it could not be fetched from the hub: "

@@ -55,7 +55,7 @@ def attention_weights(model: nn.Module, input_ids: Tensor) -> Tensor:
     """
     if not hasattr(model, "model"):
         raise NotReady("this model has no layers to look into: it only stands in for one")
-    names = type(model.model.layers[0].self_attn).forward.__globals__  # of its module
+    names = type(model.model.layers[0].self_attn).forward.__globals__  # the dict of its module
     plain, weights = names["scaled_dot_product_attention"], []
 
     def recording(query: Tensor, key: Tensor, value: Tensor, *rest, **settings) -> Tensor:

@@ -16,7 +16,7 @@ from torch import nn
 
 from labkit.model.chat.stream import ChatError
 
-OFFERED = find_spec("torch.ao.quantization") is not None  # it is to move out of torch
+OFFERED = find_spec("torch.ao.quantization") is not None  # torch plans to remove it
 ROUTER = "mlp.gate"  # a rounded score may send a token to another expert
 
 
@@ -48,7 +48,7 @@ def in_int8(model: nn.Module) -> nn.Module:
         if type(layer) is nn.Linear and not name.endswith(ROUTER)
     }
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # that it is to move
+        warnings.simplefilter("ignore")  # the warning that it will be removed
         model(tried)
         quantization.quantize_dynamic(model.eval(), chosen, inplace=True)
         try:

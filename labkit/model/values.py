@@ -18,7 +18,7 @@ from labkit.course.lang import said, tr
 from labkit.course.report import clean
 
 MOST_BYTES = 64 * 2**20  # tokenizer.json of the published Qwen3 has 11 MB
-MOST_LETTERS = 1000  # of a message, which may quote a file
+MOST_LETTERS = 1000  # characters of a message, which may quote a file
 LARGEST = 2**31 - 1
 
 

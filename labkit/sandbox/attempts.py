@@ -22,7 +22,7 @@ def start_a_process(path, port):
 
 
 def take_memory(path, port):
-    import torch  # not needed to read the names below
+    import torch  # not needed just to read the names below
 
     torch.empty(3 << 30, dtype=torch.uint8)
 

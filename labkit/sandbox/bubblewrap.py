@@ -2,7 +2,7 @@
 
     bubblewrap     namespaces of its own: no network, no other process, no file but Python and
                    its packages, all of it read-only; no privileges
-    inside it, or alone where there is no bubblewrap: the layers of labkit.sandbox.inside.limits
+    inside it, or by themselves without bubblewrap: the layers of labkit.sandbox.inside.limits
 
 This module starts a worker in it; probe.py finds the one that works here.
 """
@@ -31,7 +31,7 @@ CODE, SCRATCH = "/code", "/scratch"  # the worker's modules, and an empty folder
 
 
 class GradingError(Exception):
-    """Nothing can be graded like this; the message tells why and what to do."""
+    """Nothing can be graded; the message says why and what to do."""
 
 
 def sandbox_start_error(error: str) -> GradingError:
@@ -49,7 +49,7 @@ def sandbox_start_error(error: str) -> GradingError:
 
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-WITHOUT = "TINYLLM_NO_SANDBOX"  # set: as `--no-sandbox`, for nbgrader and formgrader too
+WITHOUT = "TINYLLM_NO_SANDBOX"  # if set: like `--no-sandbox`, also for nbgrader and formgrader
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Sandbox:
     """The confinement of learner code on this machine."""
 
     bubblewrap: str | None = None  # the program, if it works
-    unstopped: tuple[str, ...] = ()  # attempts to break out that are not known to fail
+    unstopped: tuple[str, ...] = ()  # attempts to break out that may succeed
     lacking: str = ""  # the reason if bubblewrap is missing, and the remedy
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
@@ -89,8 +89,9 @@ def bubblewrap_arguments(program: str) -> list[str]:
     words = [program, "--unshare-user", "--unshare-all", "--uid", NOBODY, "--gid", NOBODY]
     words += ["--cap-drop", "ALL", "--new-session", "--hostname", "worker"]
     if threading.current_thread() is threading.main_thread():
-        words += ["--die-with-parent"]  # means the thread; without it the closed door ends it
-    words += ["--ro-bind-try", "/proc/cpuinfo", "/proc/cpuinfo"]  # and no other of /proc
+        # refers to the thread; in others the closed socket ends the worker
+        words += ["--die-with-parent"]
+    words += ["--ro-bind-try", "/proc/cpuinfo", "/proc/cpuinfo"]  # the only file of /proc
     words += ["--dir", "/dev"]
     for device in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
         words += ["--dev-bind", device, device]
@@ -99,7 +100,7 @@ def bubblewrap_arguments(program: str) -> list[str]:
     names = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     names += [str(path) for path in readable_folders()]
     names += [sys.executable, os.path.realpath(sys.executable), f"{sys.prefix}/pyvenv.cfg"]
-    for path in sorted(set(names)):  # a folder comes before its content
+    for path in sorted(set(names)):  # a folder before its content
         if os.path.exists(path) and not path.startswith("/dev/"):
             words += ["--ro-bind", path, path]
     for path in hidden_folders(names):
@@ -110,16 +111,15 @@ def bubblewrap_arguments(program: str) -> list[str]:
 
 
 def banned_packages() -> set[str]:
-    """Return the packages that some lab bans: they do exercises, and the reference needs
-    none."""
+    """The packages that some lab bans: they do exercises, and the reference needs none."""
     roots = {name.split(".")[0] for lab in NOTEBOOKS for name in lab.not_allowed}
     return roots - {"torch"}
 
 
 def hidden_folders(shown: Iterable[str]) -> list[str]:
     """Return the folders to hide inside those that are shown: the course's own, if it is
-    installed, and the banned packages, also where Python would not look for packages: a path is
-    soon added."""
+    installed, and the banned packages, also where Python does not look for packages: code can
+    add a path."""
     homes = {Path(name) for name in shown}
     homes |= {p for home in homes for form in PACKAGE_FOLDERS for p in home.glob(form)}
     names = {"labkit", "solutions", *banned_packages()}
@@ -130,7 +130,7 @@ def hidden_folders(shown: Iterable[str]) -> list[str]:
 
 
 def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
-    """Return `sandbox`; raise GradingError if it lacks bubblewrap and may not.
+    """Return `sandbox`; raise GradingError if bubblewrap is missing and required.
 
     without    whether learner code may run without bubblewrap; None: as TINYLLM_NO_SANDBOX is
                set

@@ -36,7 +36,8 @@ from labkit.sandbox.inside.wire import (
 )
 
 WALL_SECONDS, PER_CPU_SECOND = 30, 3  # a busy machine must not change a score
-IDLE_CPU_SECONDS = 0.01  # in wire.IDLE_SECONDS: a process that uses less only waits
+# seconds of CPU in wire.IDLE_SECONDS: a process that uses less only waits
+IDLE_CPU_SECONDS = 0.01
 START_SECONDS = 120
 MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one outcome, and of all in a request
 ENDED = "it ended the process, ran out of time or answered nonsense"
@@ -57,7 +58,7 @@ class LoadRequest:
 
     sources   {module: text} of the package
     module    the one whose symbols are called
-    compiled  modules that come as code, see compiled_modules
+    compiled  modules that come compiled, see compiled_modules
     texts     sources that inspect may read
     """
 
@@ -99,11 +100,12 @@ class WorkerLauncher:
         self.sandbox = sandbox
 
     def __enter__(self) -> WorkerLauncher:
-        is_inside = self.sandbox.bubblewrap  # of the sandbox, with which it goes
+        is_inside = self.sandbox.bubblewrap  # a part of the sandbox, deleted with it
         self.scratch = Path(SCRATCH if is_inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.errors = tempfile.TemporaryFile()  # of a process that starts; empty once it has
+        # standard error of a starting process; empty once it has started
+        self.errors = tempfile.TemporaryFile()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,7 +152,7 @@ class WorkerLauncher:
         if not hasattr(os, "fork"):
             self._stop_parent()
         elif self.control is not None:
-            with suppress(OSError):  # with the parent its children are gone, too
+            with suppress(OSError):  # ending the parent ends its children, too
                 self.control.send(b"e")
 
     def cpu_used(self) -> float:
@@ -236,13 +238,14 @@ class Worker:
     ):
         self.channel, self.launcher = channel, launcher
         self.wall_seconds = WALL_SECONDS + PER_CPU_SECOND * cpu_seconds
-        self.layers: list[str] = []  # of protection, as labkit.sandbox.inside.limits names them
+        # layers of protection, with their names in labkit.sandbox.inside.limits
+        self.layers: list[str] = []
         try:
             channel.settimeout(START_SECONDS)
             limits = {"banned": list(banned), "cpu_seconds": cpu_seconds}
             send(channel, json.dumps(limits).encode())
             self.layers = json.loads(receive(channel, 1000, START_SECONDS))
-        except BaseException:  # before any learner code: no fault of theirs
+        except BaseException:  # before any learner code, so not the learner's fault
             self.stop()
             raise
 
@@ -250,7 +253,7 @@ class Worker:
         """Load the requested modules and perform the calls, which are encoded."""
         self.deadline = time.monotonic() + self.wall_seconds
         self.received, answers, is_loaded = 0, Answers([]), False
-        self.used = -math.inf  # seconds of CPU, when that was asked last
+        self.used = -math.inf  # seconds of CPU at the last look
         try:
             self.channel.settimeout(self.wall_seconds)
             send(self.channel, marshal.dumps({**vars(request), "calls": list(calls)}))
@@ -270,15 +273,15 @@ class Worker:
         return answers
 
     def _outcome(self) -> Outcome:
-        """One budget of wall-clock time and of bytes for all that a request gives."""
+        """Receive an outcome; one budget of time and bytes covers all those of a request."""
         limit = min(MAX_ANSWER, MAX_ANSWERS - self.received)
         answer = receive(self.channel, limit, self.deadline - time.monotonic(), self._is_idle)
         self.received += len(answer)
         return decode_outcome(answer)
 
     def _is_idle(self) -> bool:
-        """Whether the process has computed next to nothing since this was asked last: it
-        sleeps, or waits for something that never comes."""
+        """Whether the process has computed next to nothing since the last call: it sleeps, or
+        waits for something that never comes."""
         before, self.used = self.used, self.launcher.cpu_used()
         return self.used - before < IDLE_CPU_SECONDS
 

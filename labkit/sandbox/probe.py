@@ -1,4 +1,4 @@
-"""The best sandbox of this machine: it is started, and code in it really tries to break out.
+"""Find the best sandbox of this machine: start it, and let code in it really try to break out.
 
 A version number of a kernel or of bubblewrap does not tell what a container or a distribution
 has switched off. Trying costs some seconds at the start of each grading."""
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imports torch
 def best_sandbox() -> Sandbox:
     """Return the best sandbox of this machine, after attempts to break out of it.
 
-    A bubblewrap that starts is used even if an attempt succeeds: without it more would.
+    If bubblewrap starts, it is used even if an attempt succeeds: without it more would succeed.
     """
     program, lacking = shutil.which("bwrap"), ""
     if sys.platform != "linux":
@@ -69,12 +69,12 @@ def probed(sandbox: Sandbox) -> Sandbox:
     ):
         secret = Path(folder) / "secret"
         secret.write_text("the gradebook")
-        ends = ends_of(workers, {"path": str(secret), "port": server.getsockname()[1]})
+        ends = attempt_results(workers, {"path": str(secret), "port": server.getsockname()[1]})
     unstopped = [name for name, end in ends.items() if not end.startswith("stopped by")]
     return replace(sandbox, unstopped=tuple(unstopped))
 
 
-def ends_of(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
+def attempt_results(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
     """Return the end of each attempt in one worker; "" if it gave no answer."""
     from labkit.sandbox.inside.call import Call
     from labkit.sandbox.inside.wire import Gone
@@ -87,6 +87,7 @@ def ends_of(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
     except (OSError, Gone):
         return dict.fromkeys(ATTEMPTS, "")
     ends = [str(outcome.value or "") for outcome in answers.outcomes]
-    if answers.timed_out:  # a busy machine: the clock of the judge came before the limit
+    # on a busy machine the judge's clock may end it before the limit does
+    if answers.timed_out:
         ends[-1] = "stopped by the clock"
     return dict(zip(ATTEMPTS, ends, strict=True))

@@ -1,1 +1,1 @@
-"""The web edition: the labs as static pages, to read, look and search, online and offline."""
+"""The web edition: the labs as static pages to read and search, online and offline."""

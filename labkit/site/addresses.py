@@ -1,4 +1,4 @@
-"""Where the course is on the web, if it is: its repository, and the site itself."""
+"""Addresses of the course on the web, if it has any: its repository, and the site itself."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ REMOTE = re.compile(
 
 
 def repository() -> str:
-    """The page of the repository: as a workflow of GitHub names it, else that of the remote
-    "origin"; "" if there is none on a server."""
+    """Return the page of the repository: from GitHub's workflow, else of the remote "origin";
+    "" if it is not on a server."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
     command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
@@ -33,12 +33,13 @@ def page_of_remote(remote: str) -> str:
 
 
 def site_address() -> str:
-    """Where GitHub publishes the site, with "/" at its end; "" outside its workflow."""
+    """Return the address at which GitHub publishes the site, with "/" at its end; "" outside
+    its workflow."""
     owner, _, name = os.environ.get("GITHUB_REPOSITORY", "").partition("/")
     return f"https://{owner.lower()}.github.io/{name}/" if name else ""
 
 
 def notebook_address(name: str) -> str:
-    """A notebook in the repository, where its server is known to show files so."""
+    """Return the address of a notebook in the repository, if its server is a known one."""
     page = repository()
     return f"{page}/blob/HEAD/notebooks/{name}.ipynb" if "github" in page else ""

@@ -1,4 +1,4 @@
-"""Sphinx, set up for pages that ask nothing of a network, and our part of it: formulas as
+"""Sphinx, set up for pages that load nothing from a network, and our extension: formulas as
 MathML, which browsers draw by themselves."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from labkit.site.addresses import notebook_address, repository, site_address
 from labkit.site.front import STILL
 from labkit.site.sections import write_sections
 
-# MyST-NB's fold: an admonition with two titles, and a label that is read out instead of them
+# MyST-NB's fold: an admonition with two titles, and a label that screen readers read instead
 FOLD = re.compile(
     r'<details class="admonition hide[^"]*">\s*<summary[^>]*>\s*'
     r"<p[^>]*>(.*?)</p>.*?</summary>",
@@ -36,7 +36,7 @@ STATIC = Path(__file__).parent / "static"
 MAIN = ["sidebar/brand.html", "languages.html", "sidebar/search.html"]
 MAIN += ["sidebar/scroll-start.html", "sidebar/navigation.html", "printing.html"]
 MAIN += ["sidebar/scroll-end.html"]
-# what the theme says in English in every language, as a text or as a label
+# the theme's English texts and labels; "Copyright" repeats `copyright` of CONFIG
 THEME = (
     *(said("Auto light/dark, in dark mode"), said("Auto light/dark, in light mode")),
     *(said("Dark mode"), said("Light mode"), said("Toggle Light / Dark / Auto color theme")),
@@ -53,7 +53,7 @@ CONFIG: dict[str, Any] = {
     ],
     "copybutton_selector": "div.cell_input pre, div.highlight-python pre, div.highlight-sh pre",
     "nb_execution_mode": "off",
-    "nb_ipywidgets_js": {},  # which would come from a network
+    "nb_ipywidgets_js": {},  # it would be loaded from a network
     "myst_enable_extensions": ["dollarmath"],
     "myst_heading_anchors": 3,
     "smartquotes": False,  # half of the prose is code
@@ -63,13 +63,13 @@ CONFIG: dict[str, Any] = {
     "html_sidebars": {"**": MAIN},
     "html_static_path": [str(STATIC), str(LOOK / "explain.js"), str(LOOK / "explain.css")],
     "templates_path": [str(Path(__file__).parent)],
-    "html_favicon": str(STATIC / "icon.svg"),  # else a browser asks the host for one
+    "html_favicon": str(STATIC / "icon.svg"),  # otherwise browsers ask the host for an icon
     "html_css_files": ["site.css", "explain.css"],
     "html_js_files": ["explain.js", "site.js"],
     "html_math_renderer": "mathml",
     "pygments_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
-    "html_copy_source": False,  # nothing but the pages themselves
+    "html_copy_source": False,  # only the pages themselves
     "html_show_sourcelink": False,
     "html_show_sphinx": False,
     "html_use_index": False,
@@ -86,15 +86,14 @@ def render(
 ) -> dict[str, list[str]]:
     """Write the pages of a folder with index.md and notebooks, in the current language.
 
-    others    {language: the way from here to its pages}
+    others    {language: relative path to its pages}
     ids       {page: the ids of its sections, in order}, as in another language; else they are
               made from the headings
-    descriptions    {page: a sentence on it}, for what shows a link with a preview
+    descriptions    {page: a sentence on it}, for previews of links
 
     Returns the ids.
 
-    Errors: whatever Sphinx warns of is a fault of ours, and so is a page with other sections
-            than ids has: BuildError
+    Errors: BuildError for any warning of Sphinx, and for a page whose sections differ from ids
     """
     warnings = io.StringIO()
     settings = CONFIG | {
@@ -153,7 +152,7 @@ def ids_of(page: nodes.document) -> list[str]:
 
 
 def same_ids(app: Sphinx, page: nodes.document) -> None:
-    """The sections of a page get the ids that they have in the other language."""
+    """Give the sections of a page the ids that they have in the other language."""
     wanted = app.config.section_ids.get(app.env.docname)
     if wanted is None:
         return
@@ -164,7 +163,7 @@ def same_ids(app: Sphinx, page: nodes.document) -> None:
 
 
 def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Before a page is written: the same page in the other languages, for languages.html."""
+    """Sphinx hook: add links to the page in other languages, and to the repository."""
     up = "../" * page.count("/")
     context["languages"] = [
         (tag(name), NAMES[name], f"{up}{way}{page}.html")
@@ -180,7 +179,7 @@ def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any)
 
 
 def previewed(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Sphinx hook: add the tags from which other sites make the preview of a link."""
+    """Sphinx hook: add the tags that other sites use for the preview of a link."""
     text = app.config.descriptions.get(page)
     if text is None:
         return
@@ -195,7 +194,7 @@ def previewed(app: Sphinx, page: str, template: str, context: dict, doctree: Any
 
 
 def address_here() -> str:
-    """Where the pages in the current language will be, if that is known."""
+    """Return the address of the pages in the current language, if it is known."""
     address, spoken = site_address(), language()
     return address if spoken == ENGLISH or not address else f"{address}{spoken}/"
 
@@ -213,6 +212,6 @@ def translate_theme(folder: Path) -> None:
 
 
 def plain_folds(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Before a page is written: all its folds alike."""
+    """Sphinx hook: give all folds of a page the same form."""
     if "body" in context:
         context["body"] = FOLD.sub(r"<details><summary>\1</summary>", context["body"])

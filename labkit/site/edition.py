@@ -1,4 +1,4 @@
-"""The whole site: which pages there are, what leads from one to another, where it is put."""
+"""The whole site: its pages, the links between them, and its folder."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from labkit.site.front import descriptions, front
 from labkit.site.pages import page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
-LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # from a notebook to another
-SITE_FILES = (".nojekyll", "search.html")  # a folder that holds them is a site
-# what Sphinx and the theme leave beside it
+LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # a link from one notebook to another
+SITE_FILES = (".nojekyll", "search.html")  # a folder with these files is a site
+# files that Sphinx and the theme write and the site does not need
 NOT_SHOWN = (".buildinfo*", "_sources", "jupyter_execute", "*.map", "searchindex.js")
 
 
@@ -45,17 +45,17 @@ def write_site(
     tell: Callable[[str], None] = lambda line: None,
     store: Path | None = None,
 ) -> None:
-    """Write the site into a new folder, or in the place of an older site.
+    """Write the site into a new folder, or replace an older site.
 
     answers        False: neither solutions, model answers nor the last rung of a ladder
     notebook_of    gives a lab's notebook with its outputs
     gallery_of     gives a lab's wrong answers
-    others         languages beside English: the same pages, with the same anchors, in folders
-                   of their names
+    others         languages besides English: the same pages, with the same anchors, in folders
+                   named after the languages
     tell           is called with a line about each part that is done
     store          a folder of ours: pages stay in it, and are made again when they change
 
-    Errors: a folder that holds something else: BuildError, and nothing is touched
+    Errors: BuildError for a folder with anything else in it, which stays untouched
     """
     if folder.exists() and any(folder.iterdir()) and not is_site(folder):
         raise BuildError(f"{folder} is not empty and no site; name a new folder")
@@ -63,7 +63,8 @@ def write_site(
 
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
         work, ids, made_by = store or Path(name), None, machinery(labs, answers, others)
-        made, note = work / "html", work / "made-by"  # by what, if it was made to its end
+        # the hash of its sources, if it is complete
+        made, note = work / "html", work / "made-by"
         if not note.exists() or note.read_text() != made_by:
             shutil.rmtree(work, ignore_errors=True)
         note.unlink(missing_ok=True)
@@ -74,7 +75,7 @@ def write_site(
             up = "" if spoken == ENGLISH else "../"
             addresses = {each: up + way for each, way in ways.items() if each != spoken}
             source = work / f"source-{spoken}"
-            with speaking(spoken), redirect_stdout(io.StringIO()):  # what a learner is told
+            with speaking(spoken), redirect_stdout(io.StringIO()):  # the messages to a learner
                 write_source(source, labs, answers, notebook_of, gallery_of, addresses)
             with speaking(spoken):
                 trees, texts = work / f"trees-{spoken}", descriptions(labs)
@@ -95,9 +96,9 @@ def write_source(
     gallery_of: Callable[[Lab], list[WrongAnswer]],
     others: Mapping[str, str],
 ) -> None:
-    """What the pages are rendered from, in the current language.
+    """Write the sources of the pages, in the current language.
 
-    others    {language: the way from these pages to its pages}
+    others    {language: relative path from these pages to its pages}
     """
     (source / "extra").mkdir(parents=True, exist_ok=True)
     addresses = {lab.number: f"../{lab.name}.html" for lab in labs}
@@ -117,7 +118,7 @@ def write_source(
 
 
 def machinery(labs: Sequence[Lab], answers: bool, others: Sequence[str]) -> str:
-    """Changes with what all pages are made by."""
+    """Return a hash of the code that makes all pages."""
     rooms = (path for name in ("author", "look", "site") for path in (LABKIT / name).rglob("*"))
     files = [path for path in rooms if path.is_file() and path.suffix != ".pyc"]
     facts = [[lab.name for lab in labs], answers, others, repository(), site_address()]
@@ -125,7 +126,7 @@ def machinery(labs: Sequence[Lab], answers: bool, others: Sequence[str]) -> str:
 
 
 def drop_links(text: str, pages: Collection[str]) -> str:
-    """The text with links to notebooks that are not pages of this site as plain words."""
+    """The text with plain words in place of links to notebooks that are not on this site."""
     return LINK.sub(lambda found: found[0] if found[2] in pages else found[1], text)
 
 

@@ -1,5 +1,8 @@
 """The notebooks with the reference in them, executed once and kept as long as nothing changes
-that they show."""
+that they show.
+
+A notebook's key covers whole packages and not only the code that it calls: any change there
+executes all notebooks again, which takes minutes and misses nothing."""
 
 from __future__ import annotations
 
@@ -34,23 +37,23 @@ from labkit.look.notebook import WRITTEN as LOOK
 from labkit.look.page import NAMES
 
 CACHE = ROOT / "build" / "site"
-SHOWN = (  # what a notebook runs or reads
+SHOWN = (  # files that a notebook runs or reads
     *(LABKIT / room for room in ("course", "sandbox", "checks", "model", "learner")),
     ROOT / "storyworld",
     *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )
-# and of these and the catalogs its own files alone, which have its name
+# of these and the catalogs only the notebook's own files, which have its name
 OF_A_LAB = tuple(SOLUTIONS / name for name in ("answers", "hints", "mistakes", "variants"))
 LONGEST = 1800  # seconds for one cell; lab 08 trains for some minutes
 
 
 def execute(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> NotebookNode:
-    """The lab's notebook with the reference's answers and the outputs of every cell.
+    """Return the lab's notebook with the reference's answers and the outputs of every cell.
 
-    run    executes it, where it was not kept
+    run    executes it, if it was not kept
 
-    Errors: a cell that raises: BuildError names it
+    Errors: BuildError names a cell that raises an error
     """
     path = kept_at(lab, language())
     if path.exists():
@@ -74,8 +77,8 @@ def executing(
     tell: Callable[[str], None],
     run: Callable[[Lab], NotebookNode] | None = None,
 ) -> Iterator[Callable[[Lab], NotebookNode]]:
-    """Execute what is not kept, in each language, as many at a time as there are processors;
-    gives a function that waits for the notebook of a lab in the current language.
+    """Execute the notebooks that are not kept, in each language, one per processor at a time;
+    yield a function that waits for a lab's notebook in the current language.
 
     tell    is called with a line about each notebook that is done
     """
@@ -104,14 +107,14 @@ def executing(
 
 
 def key(lab: Lab) -> str:
-    """Changes with the notebook and with everything that can change its outputs."""
+    """Return a hash of the notebook and of everything that can change its outputs."""
     files = [path for f in (*OF_A_LAB, LANG / language()) for path in f.glob(f"{lab.module}.*")]
     return hash_of(files, nbformat.writes(complete(lab)) + hash_shown(language()))[:16]
 
 
 @cache
 def hash_shown(language: str) -> str:
-    """Changes with what every notebook runs or reads in a language."""
+    """Return a hash of the files that every notebook runs or reads in a language."""
     versions = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
     files = [path for folder in SHOWN for path in (folder, *folder.rglob("*"))]
     files = [p for p in files if p.is_file() and p.suffix not in (".pyc", ".po")]
@@ -121,12 +124,12 @@ def hash_shown(language: str) -> str:
 
 
 def complete(lab: Lab) -> NotebookNode:
-    """The notebook as learners get it, the reference in its exercises."""
+    """Return the learners' notebook, with the reference in its exercises."""
     return solved(filled(lab, read_notebook(notebook_path(lab))), lab)
 
 
 def in_a_kernel(lab: Lab) -> NotebookNode:
-    """Executed beside a package of its own, in which the labs before it are finished."""
+    """Execute a notebook beside its own package, in which the earlier labs are finished."""
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
         shutil.copytree(ROOT / "tinyllm", Path(name, "tinyllm"))
         for earlier in NOTEBOOKS[: NOTEBOOKS.index(lab)]:
@@ -137,7 +140,7 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
         client = NotebookClient(
             notebook, timeout=LONGEST, kernel_name="python3",
             resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
-            coalesce_streams=True,  # a story is printed word by word
+            coalesce_streams=True,  # a story comes word by word
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
         settings = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}

@@ -1,4 +1,4 @@
-"""The front page: on one screen, what one will build."""
+"""The front page: on one screen, the model that a learner will build."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
 
 
 def front(labs: Sequence[Lab], folder: Path) -> str:
-    """The page as Markdown; its figure is written into `folder`."""
+    """Return the page as Markdown; write its figure into `folder`."""
     model, tokenizer = load_chat_model()
     advised = tokenizer.generation.get("temperature", 0.0)
     story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)
@@ -51,13 +51,13 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
 
 
 def version() -> tuple[str, str]:
-    """The number and the date of the last release, from CITATION.cff."""
+    """Return the number and the date of the last release, from CITATION.cff."""
     found = dict(VERSION.findall((ROOT / "CITATION.cff").read_text("utf-8")))
     return found["version"], found["date-released"]
 
 
 def write_still(folder: Path) -> None:
-    """A picture of the film that does not move: for readers who want that, and for previews."""
+    """Write a still picture of the film, for readers who prefer no motion, and for previews."""
     folder.mkdir(exist_ok=True)
     with Image.open(TEMPLATES / "static" / FILMS[language()]) as pictures:
         pictures.seek(pictures.n_frames // 2)
@@ -71,6 +71,6 @@ def descriptions(labs: Sequence[Lab]) -> dict[str, str]:
 
 
 def question(lab: Lab) -> str:
-    """The question with which its notebook begins."""
+    """Return the question at the beginning of its notebook."""
     text = ASKED.search(tr(read_notebook(notebook_path(lab)).cells[0].source.strip()))[1]
     return text[0].upper() + text[1:]

@@ -1,5 +1,5 @@
-"""A lab's page: its executed notebook with the stub where the answer stood, everything that
-helps folded below it, and the gallery of wrong answers near the end."""
+"""A lab's page: its executed notebook with stubs instead of answers, all help folded below
+them, and the gallery of wrong answers near the end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import hints
 from labkit.site.wrong import WrongAnswer
 
-FORETOLD = ", then run.**"  # what the text says before the reader is to know the outcome
+FORETOLD = ", then run.**"  # the text before the outcome of a prediction
 PREDICT = re.compile(r'^predict\("([\w.-]+)"', re.MULTILINE)
-# cells whose code few want to read, and the words on their folds
+# cells whose code few want to read, and the titles of their folds
 SETUP = {"setup": said("The setup"), "tools": said("The tools of this lab")}
 MAP = "map"
-OF_A_LEARNER = ("finish",)  # cells that tell how far one is
+OF_A_LEARNER = ("finish",)  # cells that show a learner's progress
 LAST = "summary"
-MARKUP = re.compile(r"[*_<\[]")  # that a sentence of a report does not mean
+MARKUP = re.compile(r"[*_<\[]")  # marks of Markdown that a report does not mean as such
 
 
 def find_cell(notebook: NotebookNode, name: str) -> NotebookNode:
@@ -40,10 +40,10 @@ def page_of(
     wrong: Sequence[WrongAnswer] = (),
     answers: bool = True,
 ) -> NotebookNode:
-    """The page of a lab, a notebook for MyST-NB.
+    """Return the page of a lab, a notebook for MyST-NB.
 
     source     its notebook with the reference in it and its outputs
-    wrong      the wrong answers to show, each with what the check says of it
+    wrong      the wrong answers to show, each with its report
     answers    False: neither solutions, model answers nor the last rung of a ladder
     """
     notebook = copy.deepcopy(source)
@@ -93,7 +93,7 @@ def put_exercise(notebook: NotebookNode, lab: Lab, exercise: Exercise, answers: 
 
 
 def put_predictions(notebook: NotebookNode, lab: Lab) -> None:
-    """The choices as choices; who has chosen, or opens it, sees what came out."""
+    """Show predictions with their choices; a click on one or on the fold shows the outcome."""
     known, hidden = lab.predictions, False
     english = {cell.id: cell.source for cell in read_notebook(notebook_path(lab)).cells}
     for place, cell in enumerate(notebook.cells):
@@ -118,13 +118,13 @@ def choices(name: str, texts: Mapping[str, str]) -> str:
 
 
 def tag(cell: NotebookNode, name: str, prompt: str = "") -> None:
-    """Tell MyST-NB to hide something of a cell, and the words on the fold."""
+    """Let MyST-NB hide a part of a cell, and set the title of the fold."""
     cell.metadata["tags"] = [name]
     cell.metadata["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
 
 
 def fold(title: str, text: str) -> str:
-    """Help, folded: it is printed only if a reader asks for it."""
+    """Return help in a fold, which is printed only if a reader asks for it."""
     return f'<details class="help">\n<summary>{escape(title)}</summary>\n\n{text}\n\n</details>'
 
 
@@ -133,7 +133,7 @@ def code(text: str, language: str = "python") -> str:
 
 
 def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
-    """The gallery as Markdown."""
+    """Return the gallery as Markdown."""
     parts = [
         "## " + tr("A gallery of wrong answers"),
         tr("What the check says of mistakes that are made often: look at the row *why*."),

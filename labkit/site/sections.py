@@ -1,4 +1,4 @@
-"""The index of the search: every section of the pages with its words, in one script."""
+"""The index for searching: every section of the pages with its words, in one script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def write_sections(env: Any, folder: Path) -> None:
-    """Write [page, id of the section, title of the page, of the section, its text] of each."""
+    """Write [page, section's id, page's title, section's title, its text] for each section."""
     rows = [
         row for name in sorted(env.found_docs) for row in rows_of(name, env.get_doctree(name))
     ]
@@ -37,7 +37,7 @@ def rows_of(name: str, page: nodes.document) -> Iterator[list[str]]:
 
 
 def text_of(node: nodes.Node) -> str:
-    """The words of a part of a page, without markup."""
+    """Return the words of a part of a page, without markup."""
     leaves = [node] if isinstance(node, nodes.Text) else node.findall(nodes.Text)
     texts = (
         TAG.sub(" ", leaf) if isinstance(leaf.parent, nodes.raw) else leaf for leaf in leaves

@@ -1,5 +1,5 @@
-"""The gallery of wrong answers: mistakes that are made often, and the very report that the
-check gives on each, made while the site is."""
+"""The gallery of wrong answers: frequent mistakes, each with the check's own report, made with
+the site."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from labkit.course.syllabus import Lab
 from labkit.learner import hints, workspace
 from labkit.learner.check import check_exercise
 
-MOST = 5  # in one lab
+MOST = 5  # wrong answers per lab
 
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A mistake, and what the learner who makes it reads."""
+    """A mistake, and the report on it."""
 
     mistake: Mistake
     report: Report
@@ -45,13 +45,13 @@ class WrongAnswer:
 
 
 def gallery(lab: Lab) -> list[WrongAnswer]:
-    """The lab's wrong answers, each checked now: those listed first for each exercise."""
+    """The lab's wrong answers, the first listed ones of each exercise, and check each."""
     mistakes = mistakes_of(lab) if lab.exercises else []
     return [WrongAnswer(mistake, report_on(mistake)) for mistake in chosen(mistakes)]
 
 
 def chosen(mistakes: Sequence[Mistake]) -> list[Mistake]:
-    """One mistake of each exercise, then a second one of each, until there are enough."""
+    """Yield one mistake of each exercise, then a second one of each, until there are enough."""
     by_exercise: dict[str, list[Mistake]] = {}
     for mistake in mistakes:
         if not mistake.sentence.startswith("two things"):
@@ -62,7 +62,7 @@ def chosen(mistakes: Sequence[Mistake]) -> list[Mistake]:
 
 
 def report_on(mistake: Mistake) -> Report:
-    """The report of check() in a package that is finished except for this mistake."""
+    """Return the report of check() in a package that is finished except for this mistake."""
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
     ask, last = f'hint("{exercise.id}")', hints.last_rung(exercise)

@@ -24,11 +24,12 @@ from tests.course.grading.samples import set_due
 # The tests run side by side, and so do what they start: threads that wait for each other
 # would burn time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["TINYLLM_LANG"] = "en"  # whatever the machine speaks
+os.environ["TINYLLM_LANG"] = "en"  # in any language of the machine
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before transformers imports Triton
-os.environ.setdefault("TINYLLM_NO_SANDBOX", "1")  # where there is no bubblewrap: our own code
+# on machines without bubblewrap: only our own code runs
+os.environ.setdefault("TINYLLM_NO_SANDBOX", "1")
 torch.set_num_threads(1)
-# asked of a program of its own, seconds each, whenever a gradebook is begun
+# nbgrader starts a program for this, which takes seconds, for every new gradebook
 nbgrader.api.get_alembic_version = cache(nbgrader.api.get_alembic_version)
 
 LONG = {"test_attacks", "test_site", "test_train"}
@@ -37,7 +38,8 @@ LONG = {"test_attacks", "test_site", "test_train"}
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items):
     """For pytest -n: a file's tests share a process, in files on all labs those of a lab, and
-    so do all that need the graded class. Long files begin: none runs alone at the end."""
+    so do all that need the graded class. Long files come first, so that none runs alone at the
+    end."""
     items.sort(key=lambda item: item.path.stem not in LONG)
     for item in items:
         lab = getattr(item, "callspec", None) and item.callspec.params.get("lab")
@@ -86,7 +88,8 @@ def released_course(template, tmp_path):
 @pytest.fixture(scope="session")
 def graded_class(tmp_path_factory):
     """The demo of the first lab, run once: its course folder, its graded class, and what it
-    printed. Of its class every eighth mistake, and the odd ones but for the endless loop."""
+    printed. The class has every eighth mistake, and the odd notebooks except the endless
+    loop."""
 
     def few(lab, released, whole):
         learners = [x for x in small_class(lab, released, whole) if x.name != "loops-for-ever"]

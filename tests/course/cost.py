@@ -1,4 +1,4 @@
-"""What code costs, as a ratio within one run: its processor time against a yardstick's."""
+"""The cost of code within one run: its processor time in units of a yardstick's."""
 
 import ast
 import gc
@@ -9,7 +9,8 @@ TEXT = "def f(x):\n    return [y * (x - 1) for y in range(x) if y % 3]\n" * 100
 
 
 def yardstick() -> float:
-    """Seconds of the processor for compiling TEXT, the least of three; 5 ms where written."""
+    """Processor seconds for compiling TEXT, the least of three; 5 ms on the author's
+    machine."""
     return min(_seconds(lambda: compile(ast.parse(TEXT), "text", "exec")) for _ in range(3))
 
 
@@ -23,8 +24,8 @@ def _seconds(work) -> float:
 def at_most(yardsticks: float, case: object = ""):
     """Fail if the block takes more processor time than this number of yardsticks.
 
-    A machine that is slow or busy is so for both. What other tests have left is not collected
-    meanwhile: its size would count.
+    A slow or busy machine slows both. Garbage of other tests is not collected meanwhile, as its
+    size would count.
     """
     gc.freeze()
     try:

@@ -1,9 +1,9 @@
-"""Odd but honest forms of a notebook of lab 01, as people hand it in: what stands in its code
-cells, and what each exercise is worth then.
+"""Odd but honest forms of a notebook of lab 01, as people hand it in: its code cells, and the
+points of each exercise.
 
-In a cell @1, @2 and @3 stand for the right answers, @b1 ... for the same without their
-directive, @s1 ... for the empty cells as they are released. An exercise of which a form says
-nothing is answered rightly in a cell of its own.
+In a cell @1, @2 and @3 mean the right answers, @b1 ... for the same without their
+directive, @s1 ... for the empty cells as they are released. An exercise that a form does not
+mention has a right answer in its own cell.
 """
 
 import re
@@ -16,7 +16,7 @@ from labkit.course.syllabus import LABS
 LAB = LABS[0]
 POINTS = {exercise.id: exercise.points for exercise in LAB.exercises}
 
-# Answers that need something of elsewhere
+# Answers that need code of other cells
 NORM = """def layer_norm(x, weight, bias, eps={eps}):
     wide = x.float()
     wide = wide - {mean}
@@ -61,12 +61,12 @@ LOOSE_WRONG = WRONG.split("\n", 1)[1]
 
 @dataclass(frozen=True)
 class Form:
-    """cells: of the notebook, in their order; the course's first cell stands before them.
+    """cells: of the notebook, in order, after the course's first cell.
 
     lost    {exercise id: words of its report} of exercises that do not get all their points
-    seen    what the report of the first exercise says besides
-    asked   exercises of which a person is asked
-    home    whether check() passes at home just where grading gives all points
+    seen    other words in the report of the first exercise
+    asked   exercises that a person is asked to look at
+    home    whether check() at home passes exactly the exercises with all points in grading
     """
 
     cells: tuple[str, ...]
@@ -107,7 +107,7 @@ def form(*texts, lost=None, seen="", asked=(), home=True):
 NOT_STARTED = {"1.1": "not started"}
 OUTSIDE = {"1.2": "defines forward and does not count: the answer is one code cell"}
 FORMS = {
-    # Lines round the definitions
+    # Lines around the definitions
     "%%time": form("%%time\n@1"),
     "%timeit below": form("@1\n%timeit -n 1 -r 1 sum(range(3))"),
     "!pip above": form("!true pip install torch\n@1"),
@@ -174,7 +174,7 @@ FORMS = {
     "the directive's capital": form("# %% Exercise 1.1\n@b1"),
     "no directive": form("@b1"),
     "#%%": form("#%%\n@b1"),
-    # Where the answer stands
+    # The place of the answer
     "stub left, a cell of its own": form("@s1", "@b1", seen="no cell with the line"),
     "stub emptied, a cell of its own": form("# %% exercise 1.1", "@b1"),
     "merged without directives": form("@b1\n\n@b2\n\n@b3"),

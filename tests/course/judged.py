@@ -5,7 +5,7 @@ from storyworld.questions import UNTOLD
 
 OWL = "A boy named Sam was in the park. He had a key. He lost the key. He was sad."
 KITE = ("Tell me a story about a kite.", "Mia had a kite. Mia flew it. Mia was happy.")
-JUDGED = (  # message, turns before, answer, words that it does not know, what is wrong
+JUDGED = (  # message, earlier turns, answer, unknown words in the message, the fault
     ("Tell me a story about an owl.", (), OWL, [], ("left out", ["owl"])),
     ("Tell me a story about Sam and a red key.", (), OWL, [], ("left out", ["red key"])),
     ("Tell me a story about a key in the school.", (), OWL, ["school"],

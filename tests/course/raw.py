@@ -1,5 +1,6 @@
-"""What must not reach a reader: a placeholder that nothing filled, a traceback; in prose a word
-twice, too, and bytes that are not text; in Chinese, English that is neither code nor a term."""
+"""Find text that must not reach a reader: an unfilled placeholder, a traceback; in prose also a
+repeated word and bytes that are not text; in Chinese, English that is neither code nor a
+term."""
 
 import re
 
@@ -14,12 +15,13 @@ IN_PROSE = (
 
 
 def raw_in(text: str, is_prose: bool = True) -> list[str]:
-    """What of a text, code left out, was never meant for a reader, with what is around it."""
+    """Return the parts of a text, code left out, that were never meant for a reader, with their
+    surroundings."""
     pattern = "|".join((*ANYWHERE, *IN_PROSE) if is_prose else ANYWHERE)
     return [text[max(0, m.start() - 30) : m.end() + 30] for m in re.finditer(pattern, text)]
 
 
-# English that a Chinese page holds: what the little models say, terms of tables, commands
+# English that a Chinese page may contain: texts of the little models, terms of tables, commands
 NAMES = (name for names in manners.LISTS.values() for name in names)
 WORLD = manners.ASKED | manners.SAID | manners.lower(NAMES) | set(manners.LITTLE)
 WORLD |= manners.slotless([*manners.REFUSALS, *manners.CHATTER.values()])
@@ -32,7 +34,7 @@ PHRASE = re.compile(r"\b[A-Za-z]+(?: [a-z]{2,})+")
 def english_in(text: str, given: str = "") -> list[str]:
     """The English phrases of a Chinese text, without code and stories.
 
-    given    a text whose words may stand in it: the code that printed it
+    given    a text whose words are allowed: the code that printed it
     """
     known = WORLD | set(re.findall(r"[a-z]+", f"{TERMS} {given}".lower()))
     phrases = PHRASE.findall(CODE.sub(" · ", text))

@@ -3,8 +3,8 @@
 A new message comes in empty. A message whose English changed keeps its translation, marked
 fuzzy, until a person corrects it (git shows the earlier English). An unused message goes.
 
-The English text itself is the key, so that code reads as it speaks; the price is that a comma
-changed in English asks for a new look at each translation.
+The English text itself is the key, so that code shows the real message; the price is that even
+a changed comma in English means checking each translation again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def updated(language: str, name: str) -> bytes:
         if message.fuzzy and message.previous_id and message.previous_id[0] in template:
             message.string = ""  # a guess from a message that did not change
             message.flags.discard("fuzzy")
-        message.flags.discard("python-format")  # it is str.format's
+        message.flags.discard("python-format")  # placeholders are for str.format, not for %
     written = io.BytesIO()
     write_po(written, catalog, width=WIDTH, ignore_obsolete=True, include_lineno=False)
     return written.getvalue()

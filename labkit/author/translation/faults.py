@@ -1,4 +1,5 @@
-"""Compare a translation with its English: code, formulas, links and places are in both."""
+"""Compare a translation with its English: code, formulas, links and placeholders must be in
+both."""
 
 from __future__ import annotations
 

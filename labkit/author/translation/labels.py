@@ -1,7 +1,7 @@
 """The labels of the notebooks' figures: texts that a cell writes into a picture.
 
-An f-string is a message with places, f"layer {i}" is "layer {0}"; one that chooses between two
-words is two messages. Names, formulas and numbers are not messages.
+An f-string is a message with placeholders, f"layer {i}" is "layer {0}"; one that chooses
+between two words is two messages. Names, formulas and numbers are not messages.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-# keywords whose texts are shown; of a method's other keywords they are settings
+# keywords whose texts are shown; texts of a method's other keywords are settings
 WRITTEN = {"label", "labels", "title", "xlabel", "ylabel", "xticklabels", "yticklabels"}
-SILENT = ("print", "repr", "outcome", "compare")  # no figure shows their arguments
+SILENT = ("print", "repr", "outcome", "compare")  # functions whose arguments no figure shows
 WORD = re.compile(r"\b[A-Za-z][a-z]{2,}\b(?!\()|\b[a-z]{2} [a-z]{2}\b")
-# no prose: keys of captions and colors, formulas and places
+# not prose: keys of captions and colors, formulas and placeholders
 NO_PROSE = re.compile(r"\d+\.[\w-]+|\w+_\w+|#\w+|<.*>|\S+[.]weight")
 APART = re.compile(r"\$[^$]*\$|\{\d\}")
 TABLES = (ast.Dict, ast.Tuple)
@@ -75,8 +75,7 @@ def texts_in(node: ast.AST) -> Iterator[str]:
 
 
 def variants(node: ast.AST) -> list[list[str | None]]:
-    """Return the possible texts of a node, in pieces; None for a piece that is known only at
-    run time."""
+    """Return the possible texts of a node in pieces; None for one known only at run time."""
     match node:
         case ast.Constant(str(text)):
             return [[text]]

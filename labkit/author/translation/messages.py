@@ -1,6 +1,6 @@
 """Every message that a person may meet, its place, and its catalog.
 
-A catalog is of one lab, of all labs (course.po), or of figures (figures.po).
+A catalog belongs to one lab, to all labs (course.po), or to the figures (figures.po).
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Message(NamedTuple):
 
 
 def catalogs() -> dict[str, list[Message]]:
-    """Return {catalog: its messages, in the order in which a reader meets them}; each stands
-    once."""
+    """{catalog: its messages, in the order in which a reader meets them}; each occurs once."""
     found, seen = {}, set()
     for name, messages in [
         *((lab.module, of_lab(lab)) for lab in NOTEBOOKS),
@@ -167,5 +166,5 @@ def of_commands() -> Iterator[Message]:
 
 
 def _of_typer(decorator: ast.expr) -> bool:
-    """Whether it is @app.command() or the like."""
+    """Whether a decorator is @app.command() or similar."""
     return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "app.command"

@@ -1,6 +1,7 @@
 """Translates the texts that a notebook's code prints, by changing the code.
 
-An f-string is a message with places: f"layer {i}" is "layer {0}". The white space around a text
+An f-string is a message with placeholders: f"layer {i}" is "layer {0}". The white space around
+a text
 is not part of the message.
 """
 
@@ -30,8 +31,7 @@ def printed_texts(source: str) -> Iterator[str]:
 
 
 def printed_nodes(tree: ast.AST) -> list[ast.expr]:
-    """Return the texts that a cell prints, alone or as the words over which a loop goes, in
-    order."""
+    """Return the texts that a cell prints, directly or through a loop over words, in order."""
     found = []
     calls = [
         node
@@ -108,13 +108,13 @@ def text_of(node: ast.expr) -> str:
 
 
 def message_of(node: ast.expr) -> str:
-    """Its message; "" if it is not prose."""
+    """Return the message of a text; "" if it is not prose."""
     text = text_of(node).strip()
     return text if is_prose(text) else ""
 
 
 def with_prints(source: str) -> str:
-    """Return the same cell, printing in the current language."""
+    """Return the cell, changed to print in the current language."""
     if language() == ENGLISH:
         return source
     lines = source.encode().split(b"\n")  # a node's columns count bytes
@@ -128,7 +128,7 @@ def with_prints(source: str) -> str:
 
 
 def literal(node: ast.expr, old: str, column: int) -> str:
-    """Return the source of its text in the language; in several lines, if the old source is."""
+    """Return source code of the translated text; on several lines if the old source is."""
     if isinstance(node, ast.Constant):
         return json.dumps(translated(node), ensure_ascii=False)
     places = SOURCE_PLACE.findall(old)

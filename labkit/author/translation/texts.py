@@ -68,8 +68,7 @@ SECTION = re.compile(r"^(?=#+ )", re.MULTILINE)
 
 
 def sections_of(page: str) -> list[str]:
-    """Return a Markdown page in pieces, each from one heading to the next; joined, they are
-    it."""
+    """A Markdown page in pieces, each from one heading to the next; joined, they are it."""
     return [piece for piece in SECTION.split(page) if piece]
 
 

@@ -1,1 +1,1 @@
-"""How a reason is found for a wrong answer, and tried on the learner's own code."""
+"""Find the reason for a wrong answer, and compare it with the learner's own code."""

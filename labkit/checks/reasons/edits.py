@@ -1,5 +1,5 @@
-"""Small edits of the right answer, for what no listed mistake explains: a sign, a name, a
-number, a call, an argument or a step is another, or is missing."""
+"""Small edits of the right answer, for faults that no listed mistake explains: a sign, a name,
+a number, a call, an argument or a step is different or missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNS = {
     ast.Lt: "< <= >", ast.LtE: "<= < >=", ast.Gt: "> >= <", ast.GtE: ">= > <=",
     ast.Eq: "== !=", ast.NotEq: "!= ==",
 }  # fmt: skip
-ALIKE = (  # pairs of names that are mistaken for each other
+ALIKE = (  # pairs of names that are often confused
     "min max argmin argmax amin amax any all sum mean sin cos softmax log_softmax ceil floor "
     "rsqrt sqrt exp log sigmoid tanh cumsum cumprod cat stack repeat_interleave repeat "
     "round trunc append extend triu tril std var"
@@ -27,12 +27,13 @@ STEPS = (ast.Expr, ast.Assign, ast.AugAssign, ast.Continue, ast.Break, ast.Retur
 MOST_QUOTED = 60  # characters
 INSTEAD = said("the result is what the right code gives with `{new}` instead of `{old}`")
 WITHOUT = said("the result is what the right code gives without `{name}`")
-# What is quoted, what of it is replaced, by what, and the name of what is left out
+# The quoted code, the old and the new text in it, and the name of a part that is left out
 Edit = tuple[ast.AST, ast.AST | tuple[int, int], str, str]
 
 
 def edits_of(lab: Lab, exercise: Exercise, cell: str, kind: str) -> list[Version]:
-    """The right answer with each small edit that can be told in words of the learner's cell,
+    """Yield the right answer with each small edit that can be described in words of the
+    learner's cell,
     outside lines that the cell has, too; as a mistake of this kind."""
     right, found = reference_cell(lab, exercise), dict[str, Version]()
     code = _Code(right, cell)

@@ -1,5 +1,5 @@
-"""Parts of what comes back, each by itself: which are right, and which mistakes explain those
-that are not."""
+"""Parts of a result, each by itself: which ones are right, and which mistakes explain the
+others."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from labkit.sandbox.inside.call import Outcome
 
 MOST_PARTS = 20
 MOST_NAMED = 5  # parts on each side that a sentence lists
-PLAIN = "values"  # the part that is everything, without dtypes, gradients and side effects
-RANKS = said("all that is on the ranks")  # as one part: some explain nothing
+PLAIN = "values"  # the part "all numbers", without dtypes, gradients and side effects
+# all ranks as one part, as some explain nothing by themselves
+RANKS = said("all that is on the ranks")
 Key = int | str
 View = Callable[[list[Outcome]], list[Outcome]]
 
 
 def parts_of(value: Any) -> Mapping[Key, Any]:
-    """The parts of one value: of several tensors by their number, of a dict by their names."""
+    """Return the parts of one value: several tensors by number, those of a dict by name."""
     if isinstance(value, Mapping) and isinstance(value.get("returned"), (Mapping, list)):
         return parts_of(value["returned"])
     if isinstance(value, Mapping) and "rank 0" in value:
@@ -38,8 +39,8 @@ def parts_of(value: Any) -> Mapping[Key, Any]:
 
 
 def part_view(key: Key) -> View:
-    """What shows of outcomes nothing but one part; the key PLAIN: all of it, but only numbers
-    and their shapes."""
+    """Return a view of outcomes that shows only one part; for the key PLAIN all numbers and
+    their shapes, nothing else."""
 
     def of_value(value: Any) -> list[Any]:
         if key == PLAIN:
@@ -72,8 +73,8 @@ def _right(check: CheckResult, oracle: Oracle) -> list[Outcome]:
 def right_and_wrong(
     checks: Sequence[CheckResult], oracle: Oracle
 ) -> tuple[dict[Key, str], dict[Key, str]]:
-    """Of failed checks that raise nothing the parts that are right in all, and the others,
-    each with what a report calls it."""
+    """Return the parts that are right in all failed checks without an error, and the others,
+    each with its name in a report."""
     names: dict[Key, str] = {}
     wrong: dict[Key, str] = {}
     for check in checks:
@@ -92,7 +93,8 @@ def right_and_wrong(
 
 
 def tell_apart(checks: Sequence[CheckResult], oracle: Oracle) -> str:
-    """A sentence on which parts are right and which are wrong; "" if all are one of these."""
+    """Return a sentence on which parts are right and which are wrong; "" if all parts are
+    alike."""
     right, wrong = right_and_wrong(checks, oracle)
     if not right or not wrong or len(wrong) > MOST_NAMED:
         return ""
@@ -103,14 +105,13 @@ def tell_apart(checks: Sequence[CheckResult], oracle: Oracle) -> str:
 
 
 def are_values_right(checks: Sequence[CheckResult], oracle: Oracle) -> bool:
-    """Whether in all these checks the numbers are right, whatever their dtypes."""
+    """Whether the numbers are right in all these checks, whatever their dtypes."""
     view = part_view(PLAIN)
     return all(all(map(agree, view(c.outcomes), view(_right(c, oracle)))) for c in checks)
 
 
 def seen_through(result: Result, oracle: Oracle, key: Key) -> Result:
-    """The checks of an answer as if nothing but one part were compared; without those that
-    look at draws."""
+    """The checks of an answer with only one part compared, without checks of random draws."""
     view, declarations = part_view(key), dict[Declaration, Declaration]()
     checks = []
     for check in result.checks:

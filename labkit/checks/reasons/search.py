@@ -1,5 +1,8 @@
-"""The search for listed mistakes that give the learner's very outcomes: one, two one after the
-other, or two at once."""
+"""The search for listed mistakes that give exactly the learner's outcomes: one mistake, two
+that explain different checks, or two combined.
+
+Outcomes are compared and not texts, as a mistake can be written in many ways. The price is to
+perform the candidates, hence the limits of seconds and pairs below."""
 
 from __future__ import annotations
 
@@ -16,20 +19,21 @@ from labkit.checks.reasons.source import UNCLEAR, is_refuted, raises, share_foun
 from labkit.checks.runner import CheckResult, Result
 from labkit.sandbox.inside.call import Call, Outcome, tensors_in
 
-ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
-FAULTS = 2  # named in one answer
-EQUALS = 2  # sentences of mistakes that nothing tells apart
-PROBES = 4  # failed checks that are asked which mistakes explain them
-PAIRS = 24  # of mistakes at most that are tried
-QUICK_SECONDS = 0.5  # of CPU time, after which only what the code shows is tried
-MOST_SECONDS = 6.0  # after which nothing is
+ENOUGH = 0.45  # share of the failed weight that a mistake must explain
+FAULTS = 2  # mistakes named for one answer
+EQUALS = 2  # sentences of mistakes with the same outcomes
+PROBES = 4  # failed checks for which explaining mistakes are searched
+PAIRS = 24  # pairs of mistakes that are tried at most
+# seconds of CPU time, after which only mistakes that the code shows are tried
+QUICK_SECONDS = 0.5
+MOST_SECONDS = 6.0  # seconds after which no mistake is tried
 
 
 @dataclass
 class Evidence:
-    """The failed checks that one mistake explains, and how near its numbers are.
+    """The failed checks that one mistake explains, and the distance of its numbers.
 
-    parts    the versions that are combined in it, if these are two
+    parts    the two versions combined in it, if it is a pair
     """
 
     version: Version
@@ -41,7 +45,7 @@ class Evidence:
         return sum(check.points for check in among if check in self.checks)
 
     def share(self, among: Sequence[CheckResult]) -> float:
-        """Of the weight of these checks, or of those of the function that it is in."""
+        """The share of the weight of these checks, or of those of the mistake's function."""
         symbol = self.version.mistake.symbol
         same = [check for check in among if check.failure_call.symbol == symbol]
         weights = [(self.weight(c), sum(x.points for x in c)) for c in (among, same) if c]
@@ -51,11 +55,11 @@ class Evidence:
 class Search:
     """Looks for the mistakes that explain the failed checks of one answer.
 
-    Those come first of whose edits the learner's code shows most, so that a few performances
-    find what fits.
+    Mistakes whose edits the learner's code shows most come first, so that few calls have to be
+    performed.
 
-    is_part    whether the checks look at a part of what comes back: then two mistakes at once
-               are not tried, and the code has to show some of what is named
+    is_part    whether the checks look at a part of the result: then pairs of mistakes are not
+               tried, and the code has to show some of a named mistake's edit
     """
 
     def __init__(self, result: Result, oracle: Oracle, cell: str = "", is_part: bool = False):
@@ -63,41 +67,42 @@ class Search:
         self.shares: dict[Version, float] = {}
         self.failed = list(result.failed)
         self.passed = [check for check in result.checks if check.passed]
-        self.passed.sort(key=self.seconds)  # a contradiction is found soon
+        self.passed.sort(key=self.seconds)  # quick checks first, to find a contradiction soon
         symbols = {call.symbol for check in self.failed for call in check.check.calls}
         self.versions = sorted(oracle.listed(symbols), key=self.share, reverse=True)
         self.evidence_found: list[Evidence] = []
         self.start = thread_time()
 
     def found(self) -> list[list[Evidence]]:
-        """The mistakes, at most FAULTS: of each those that nothing tells apart."""
+        """Return at most FAULTS mistakes, each as a list of versions with the same outcomes."""
         found: list[list[Evidence]] = []
         passed, rest = self.passed, self.failed
         while rest and len(found) < FAULTS and (equals := self.most_likely(rest, passed)):
             found.append(equals)
-            passed = [*passed, *equals[0].checks]  # a second fault must not change these
+            # a second fault must not change these checks either
+            passed = [*passed, *equals[0].checks]
             rest = [check for check in rest if check not in equals[0].checks]
         named = [equals[0].version for equals in found]
         if rest and not self.is_part and (both := self.pair(rest, named)):
             of_one = [self.evidence(version, self.failed) for version in both.parts]
-            for part in of_one:  # alone it explains some, with the other more
+            for part in of_one:  # alone it explains some checks, with the other more
                 part.checks = [c for c in self.failed if c in part.checks or c in both.checks]
             found = [[part] for part in of_one]
         self.evidence_found = [equals[0] for equals in found]
         return found
 
     def seconds(self, result: CheckResult) -> float:
-        """How long the right answer takes; it decides what is performed first."""
+        """Return how long the right answer takes: quick checks are performed first."""
         return sum(map(self.oracle.seconds, result.check.calls))
 
     def share(self, version: Version) -> float:
-        """Of its edit, which the learner's code shows."""
+        """Return the share of a version's edit that the learner's code shows."""
         if version not in self.shares:
             self.shares[version] = share_found(version, self.cell)
         return self.shares[version]
 
     def probes(self, checks: Iterable[CheckResult]) -> list[CheckResult]:
-        """Of failed checks a few quick ones, of different functions."""
+        """Choose a few quick ones of the failed checks, for different functions."""
         by_function: dict[object, CheckResult] = {}
         for check in sorted(checks, key=self.seconds):
             by_function.setdefault(check.check.declaration, check)
@@ -108,8 +113,8 @@ class Search:
         return thread_time() - self.start > MOST_SECONDS
 
     def most_likely(self, rest: list[CheckResult], passed: list[CheckResult]) -> list[Evidence]:
-        """The mistake that explains most of the weight of `rest`, and its equals; [] if too
-        little."""
+        """Return the mistake that explains most of the weight of `rest`, and its equals; [] if
+        none explains enough."""
         found: list[Evidence] = []
         for number, probe in enumerate(self.probes(rest)):
             for share, versions in groupby(self.versions, self.share):
@@ -117,14 +122,15 @@ class Search:
                     break
                 found += self.explaining(probe, rest, versions, found)
                 if whole := self.best(found, rest, passed, 1.0):
-                    return whole  # whatever those of a smaller share give
+                    return whole  # versions with a smaller share are not needed
         whole = [e for e in found if self.share(e.version) == 1 and self.is_real(e)]
         enough = self.best(found, rest, passed, ENOUGH)
         return enough or self.best(whole, rest, passed, 0.0)
 
     def least_share(self, probe: CheckResult, number: int) -> float:
-        """Of its edit, which the code has to show more of for a mistake to be tried on a probe:
-        what explains all explains the first probe; and errors alone name nothing."""
+        """Return the share of its edit that the code must exceed before a mistake is tried on a
+        probe: a mistake that explains everything explains the first probe; errors alone name no
+        mistake."""
         is_error = probe.difference.kind == "nan" or self.raised(probe)
         is_quick = number == 0 and thread_time() - self.start < QUICK_SECONDS
         return UNCLEAR if is_error else -inf if is_quick else 0.0
@@ -136,7 +142,7 @@ class Search:
         versions: Iterable[Version],
         found: list[Evidence],
     ) -> list[Evidence]:
-        """Of these mistakes those that explain a check and are not found already."""
+        """Return those of these mistakes that explain a check and are not found already."""
         known = {evidence.version for evidence in found}
         return [
             self.evidence(version, rest)
@@ -151,8 +157,8 @@ class Search:
         passed: list[CheckResult],
         enough: float,
     ) -> list[Evidence]:
-        """Of mistakes that no passed check contradicts, the one of most weight, and its equals;
-        [] if none has enough, as a share."""
+        """Return the mistake of most weight that no passed check contradicts, and its equals;
+        [] if none has a large enough share."""
         found = [e for e in found if e.share(rest) >= enough - 1e-9]
         for weight in sorted({evidence.weight(rest) for evidence in found}, reverse=True):
             likely = [e for e in found if e.weight(rest) == weight and self.is_shown(e)]
@@ -165,15 +171,15 @@ class Search:
         return []
 
     def nearest(self, equals: list[Evidence]) -> list[Evidence]:
-        """Of mistakes that the outcomes do not tell apart those whose edit the code shows most
-        of; one for each sentence."""
+        """Of mistakes with equal outcomes, keep those that the code shows most; one a
+        sentence."""
         most = max(self.share(e.version) for e in equals)
         near = [e for e in equals if self.share(e.version) >= most - 1e-9]
         return [*{e.version.mistake: e for e in reversed(near)}.values()][::-1][:EQUALS]
 
     def is_shown(self, evidence: Evidence) -> bool:
-        """Whether numbers speak for a mistake, or, where all is errors and NaN, the learner's
-        code; in neither case against what the code reads."""
+        """Whether numbers support a mistake or, if all outcomes are errors and NaN, the
+        learner's code does; never if the arguments that the code reads refute it."""
         parts = evidence.parts or (evidence.version,)
         if any(is_refuted(version, self.cell) for version in parts):
             return False
@@ -189,17 +195,17 @@ class Search:
         return True
 
     def is_real(self, evidence: Evidence) -> bool:
-        """Whether several real numbers agree: one alone, whole ones and truth values may by
-        chance."""
+        """Whether several real numbers agree; one, or whole numbers, may agree by chance."""
         outcomes = [o for check in evidence.checks for o in check.outcomes]
         values = [part for o in outcomes for part in (o.values, o.grads, o.state)]
         tensors = [tensor for _, tensor in tensors_in(values, "")]
         return any(t.is_floating_point() and t.numel() > 1 for t in tensors)
 
     def pair(self, rest: list[CheckResult], named: Sequence[Version]) -> Evidence | None:
-        """Two mistakes that together explain a check which none explains, and most others.
+        """Return two mistakes that together explain a check that no single one explains, and
+        most others.
 
-        named    mistakes that explain a part: tried first, each with all others
+        named    mistakes that explain some checks: tried first, each with all others
         """
         enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
         numbers = [c for c in rest if c.difference.kind != "nan" and not self.raised(c)]
@@ -219,9 +225,9 @@ class Search:
     def combined(
         self, probe: CheckResult, named: Sequence[Version]
     ) -> Iterator[tuple[Version, tuple[Version, Version]]]:
-        """Pairs that may explain a check: of what is named with all others, then of those that
-        change it, the ones whose edits the learner's code shows most of first."""
-        least = 1.0 if self.raised(probe) else UNCLEAR  # errors alone say little
+        """Yield pairs that may explain a check: the named mistakes with all others, then pairs
+        of those that change it, first those whose edits the learner's code shows most."""
+        least = 1.0 if self.raised(probe) else UNCLEAR  # errors alone prove little
         shown = [v for v in self.versions if not self.cell or self.share(v) >= least]
         likely = [v for v in shown if not self.is_late and self.holds(v, self.passed[:PROBES])]
         at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
@@ -254,7 +260,8 @@ class Search:
         others = check.viewed([*wrong]) if check.declaration.view else wrong
         calls = check.calls[-len(result.outcomes) :]
         for call, answer, other in zip(calls, result.outcomes, others, strict=False):
-            known = other.failure and other.failure.kind == "ValueError"  # no error of torch's
+            # not an error of torch's
+            known = other.failure and other.failure.kind == "ValueError"
             if known and answer.failure and raises(self.cell, answer.failure.line):
                 other = replace(other, failure=replace(other.failure, text=answer.failure.text))
             yield call, answer, other
@@ -266,7 +273,7 @@ class Search:
         return result.check.viewed([self.oracle.reference(c) for c in result.check.calls])
 
     def holds(self, version: Version, passed: Sequence[CheckResult]) -> bool:
-        """Whether no passed check contradicts a mistake: it passes, or is passed alike."""
+        """Whether a mistake passes each passed check, or gives the learner's outcome there."""
         return all(
             agree(other, right) or matches(call, answer, other)
             for result in passed
@@ -276,19 +283,19 @@ class Search:
         )
 
     def raised(self, result: CheckResult) -> bool:
-        """Whether the answer raised an error where the reference raises none."""
+        """Whether the answer raised an error and the reference did not."""
         pairs = zip(result.outcomes, self.right(result), strict=False)
         return any(answer.failure and not right.failure for answer, right in pairs)
 
     def changes(self, version: Version, result: CheckResult) -> bool:
-        """Whether a mistake alone fails a check, with no error but where the answer has one."""
+        """Whether a mistake fails a check, and raises an error only if the answer does."""
         triples = [*zip(self.outcomes(version, result), self.right(result), strict=False)]
         errors = any(other.failure and not answer.failure for (_, answer, other), _ in triples)
         return not errors and not all(agree(other, right) for (_, _, other), right in triples)
 
 
 def combine(first: Version, second: Version) -> Version | None:
-    """Both mistakes at once, in the order in which their edits fit."""
+    """Combine two mistakes, in the order in which their edits fit."""
     for both in (first.also(second), second.also(first)):
         with suppress(MistakeError, SyntaxError):
             both.namespace  # noqa: B018  it is compiled here

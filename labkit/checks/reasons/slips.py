@@ -1,4 +1,4 @@
-"""Slips that stand in the learner's code itself, whatever it computes."""
+"""Slips that are visible in the learner's code, whatever it computes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from labkit.course import cells
 from labkit.course.lang import said, tr
 
 MOST_QUOTED = 60  # characters of a learner's expression
-# Methods of lists, dicts, sets and queues that change them: the result may be left alone
+# Methods that change a list, dict, set or queue: their result need not be used
 CHANGES = {"add", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove",
            "reverse", "rotate", "setdefault", "sort", "update"}  # fmt: skip
 Slip = Callable[[list[ast.AST], list[ast.AST]], str]
 
 
 def nodes_of(cell: str) -> list[ast.AST]:
-    """Of the code; [] where it is no Python."""
+    """Return the nodes of the code; [] if it is not valid Python."""
     tree = cells.parsed(cells.tidied(cell))
     return [*ast.walk(tree)] if tree else []
 
 
 def fatal_slip(cell: str) -> str:
-    """A slip that explains every failure, as a sentence; "" if none."""
+    """Return a slip that explains every failure, as a sentence; "" if there is none."""
     return _first(FATAL, cell, "")
 
 
 def likely_slip(cell: str, right: str) -> str:
-    """A slip that is a likely cause where no mistake is named; "" if none.
+    """Return a slip that is a likely cause if no mistake is named; "" if there is none.
 
     right    the reference's cell
     """
@@ -52,7 +52,7 @@ def _all(nodes: list[ast.AST], kind: type) -> Iterator:
 
 
 def _forgotten_self(nodes: list[ast.AST], _: list[ast.AST]) -> str:
-    """A part that `__init__` makes and leaves in a local name."""
+    """Find a part that `__init__` makes and assigns to a local name."""
     for method in _all(nodes, ast.FunctionDef):
         if method.name != "__init__":
             continue
@@ -102,10 +102,10 @@ def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
 
 
 def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """A call whose result the reference uses, or a function of tensors."""
+    """Find a dropped result that the reference uses, or that of a function of tensors."""
     alone = {id(node.value) for node in _all(right, ast.Expr)}
     used = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
-    in_use = {name for name in used if not name.endswith("_")}  # else it is done in place
+    in_use = {name for name in used if not name.endswith("_")}  # otherwise it works in place
     methods = {node.name for node in _all(nodes, ast.FunctionDef)}  # they may have effects
     for node in _all(nodes, ast.Expr):
         name = _method(node.value)
@@ -124,8 +124,7 @@ def _method(node: ast.AST) -> str:
 
 
 def _unused_part(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """A part that is made and never used, while another one is used twice, or the reference
-    uses it."""
+    """Find a part that is never used, while another is used twice or the reference uses it."""
     of_self = [node for node in _all(nodes, ast.Attribute) if ast.unparse(node.value) == "self"]
     made = {node.attr for node in of_self if isinstance(node.ctx, ast.Store)}
     used = Counter(node.attr for node in of_self if isinstance(node.ctx, ast.Load))
@@ -159,7 +158,7 @@ def _or_default(nodes: list[ast.AST], right: list[ast.AST]) -> str:
 
 
 def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
-    """A kernel that the reference starts, and that occurs nowhere behind its definition."""
+    """Find a kernel that the reference starts and the code only defines."""
     used = {node.id for node in _all(nodes, ast.Name)}
     starts = {ast.unparse(node.value) for node in _all(right, ast.Subscript)}
     for node in _all(nodes, ast.FunctionDef):
@@ -171,8 +170,8 @@ def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
 
 
 def idle_part(cell: str, right: str) -> tuple[str, str]:
-    """What the code computes and never uses, or an argument that only the reference reads, as
-    a sentence; and the name of that argument."""
+    """Return a sentence on a value that the code never uses, or on an argument that only the
+    reference reads; and the name of that argument."""
     needed = {node.id for node in _all(nodes_of(right), ast.Name)}
     for function in _all(nodes_of(cell), ast.FunctionDef):
         inside = [*ast.walk(function)]

@@ -1,4 +1,4 @@
-"""What of a mistake's edit is found in the learner's own code."""
+"""Measure how much of a mistake's edit is found in the learner's own code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from labkit.course import cells
 
 EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 EMPTY |= {tokenize.ENDMARKER}
-CALLED = {"call", "attribute", "keyword"}  # kinds of parts that a name of the learner's hides
+CALLED = {"call", "attribute", "keyword"}  # kinds of parts that a learner's own names can hide
 NEUTRAL = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.expr_context)
 NEUTRAL += (ast.arguments, ast.arg, ast.Module, ast.Expr, ast.Assign, ast.alias, ast.Starred)
 NEUTRAL += (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FunctionDef, ast.Return)
 FUNCTION = re.compile(r" *(async )?def ")
-UNCLEAR = 0.5  # share of an edit, where nothing is known
+UNCLEAR = 0.5  # share of an edit if nothing is known
 Parts = Counter[tuple[str, Hashable]]
 
 
 @cache
 def parts_of(cell: str) -> Parts:
-    """How often each part of a cell occurs in it: calls, attributes, keywords, constants,
-    arguments, operators and statements; empty where it is no Python."""
+    """Count the parts of a cell: calls, attributes, keywords, constants, arguments, operators
+    and statements; empty if it is not valid Python."""
     tree = cells.parsed(cells.tidied(cell))
     found: Parts = Counter()
     for node in ast.walk(tree) if tree else ():
@@ -57,21 +57,21 @@ def _parts(node: ast.AST) -> list[tuple[str, Hashable]]:
 
 @cache
 def changes_of(version: Version) -> tuple[Parts, Parts]:
-    """The parts that a mistake adds to the reference, and those that it takes away."""
+    """Return the parts that a mistake adds to the reference, and those that it removes."""
     before, after = _right_cell(version).split("\n"), version.cell.split("\n")
     head = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
     rest = zip(reversed(before[head:]), reversed(after[head:]), strict=False)
     tail = next((n for n, (a, b) in enumerate(rest) if a != b), 0)
     try:
         old, new = (_parts_around(lines, head, len(lines) - tail) for lines in (before, after))
-    except SyntaxError:  # an edit that goes over several functions
+    except SyntaxError:  # an edit across several functions
         old, new = parts_of(_right_cell(version)), parts_of(version.cell)
     return new - old, old - new
 
 
 def _parts_around(lines: list[str], head: int, end: int) -> Parts:
-    """The parts of a cell's functions to which the lines from `head` to `end` belong: to parse
-    the whole cell for each mistake would take longest."""
+    """Return the parts of the functions that contain the lines from `head` to `end`; parsing
+    the whole cell for each mistake would take too long."""
     start = next((n for n in range(head - 1, 0, -1) if FUNCTION.match(lines[n])), 0)
     width = len(lines[start]) - len(lines[start].lstrip())
     after = (n for n in range(end, len(lines)) if start and lines[n][: width + 1].strip(" )"))
@@ -84,9 +84,9 @@ def _parts_in(text: str) -> Parts:
 
 
 def share_found(version: Version, cell: str) -> float:
-    """The share of an edit's changes that the learner's code shows against the reference: 1 of
-    all, 0 of none, half as much where it reads an argument which the code never reads, below 0
-    where it calls something that does not occur in the code."""
+    """Return the share of an edit's changes that the learner's code shows, compared with the
+    reference: 1 for all, 0 for none, half as much if the edit reads an argument that the code
+    never reads, below 0 if it calls something that does not occur in the code."""
     found = parts_of(cell)
     if not found:
         return UNCLEAR
@@ -98,7 +98,7 @@ def share_found(version: Version, cell: str) -> float:
     missing = {part for part in [*added, *gone] if part[0] == "name" and not found[part]}
     local = missing - arguments
     changed = [part for part in [*added, *gone] if part not in local]
-    if not changed:  # a matter of order, or of names that are the reference's own
+    if not changed:  # only order differs, or names of the reference
         written = [text for _, text in version.edits if text]
         return 1.0 if all(_bare(text) in _bare(cell) for text in written) else UNCLEAR
     shown = [part for part in added if part not in local and found[part] > right[part]]
@@ -109,8 +109,7 @@ def share_found(version: Version, cell: str) -> float:
 
 
 def is_refuted(version: Version, cell: str) -> bool:
-    """Whether all that a mistake does is not to read an argument at all, and the learner's code
-    reads it as often as the reference."""
+    """Whether a mistake only drops an argument that the code reads like the reference."""
     added, gone = changes_of(version)
     reference = _right_cell(version)
     right, found = _reads(reference), _reads(cell)
@@ -132,8 +131,8 @@ def _nodes(cell: str) -> list[ast.AST]:
 
 @cache
 def _reads(cell: str) -> Counter[str]:
-    """How often each name is read, where it is neither compared with None nor given a default:
-    `if x is None: x = ...`."""
+    """Count how often each name is read, without comparisons with None and defaults such as `if
+    x is None: x = ...`."""
     nodes, asked = _nodes(cell), set[ast.AST]()
     for node in nodes:
         if isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "None":
@@ -147,14 +146,13 @@ def _right_cell(version: Version) -> str:
 
 
 def raises(cell: str, line: int | None) -> bool:
-    """Whether a line of the cell raises an error itself, in words of the learner's."""
+    """Whether a line of the cell raises an error itself, with the learner's own message."""
     text = cell.splitlines()[line - 1 : line] if line else []
     return bool(re.search(r"\b(raise|assert)\b", "".join(text)))
 
 
 def occurs_in(expression: str, cell: str) -> bool:
-    """Whether an expression of a mistake may be quoted: it is a number, or it stands in the
-    learner's code."""
+    """Whether a mistake's expression may be quoted: a number, or one in the learner's code."""
     try:
         float(expression)
     except ValueError:
@@ -164,7 +162,7 @@ def occurs_in(expression: str, cell: str) -> bool:
 
 @cache
 def _bare(text: str) -> str:
-    """A text of Python without spaces and comments."""
+    """Return Python code without spaces and comments."""
     try:
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         return " ".join(

@@ -1,5 +1,5 @@
-"""Counts the steps of the reference and of mistakes in it, and stops what runs without end: two
-listed mistakes at once may."""
+"""Count the steps of the reference and of its listed mistakes, and stop endless loops, which
+two combined mistakes may have."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from time import thread_time
 from types import FrameType
 from typing import Any
 
-MOST_TIMES = 20  # the steps and seconds that the right answer takes
+MOST_TIMES = 20  # factors of the right answer's steps and seconds
 LEAST_STEPS = 5000  # lines of Python
-LEAST_SECONDS = 1.0  # of CPU time: the machine may be slow just then
+LEAST_SECONDS = 1.0  # seconds of CPU time, in case the machine is slow
 
 
 class StepLimit(BaseException):
-    """Raised in code that went past its limit; no `except Exception` keeps it."""
+    """Raised in code that went past its limit; `except Exception` does not catch it."""
 
 
 class Steps:

@@ -6,7 +6,7 @@ how to add a language.
 
     tr("{file} has no code yet", file=name)             a message, its values by name
     ntr("{n} check", "{n} checks", n)                   a message with a number
-    with speaking("zh"): ...                            whatever was chosen
+    with speaking("zh"): ...                            this language within the block
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"
-EDITION = FOLDER / "edition.txt"  # in an edition in another language: which one
+EDITION = FOLDER / "edition.txt"  # names the language of a translated edition
 VARIABLES = ("TINYLLM_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 
 _speaking: ContextVar[str] = ContextVar("speaking", default="")
@@ -33,8 +33,7 @@ def languages() -> list[str]:
 
 
 def language() -> str:
-    """Return the current language: set by `speaking`, else TINYLLM_LANG, the edition, the
-    system."""
+    """The current language: set by `speaking`, else TINYLLM_LANG, the edition, the system."""
     return _speaking.get() or _chosen()
 
 

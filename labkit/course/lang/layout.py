@@ -38,7 +38,7 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def break_wide_text() -> None:
-    """Let rich, which breaks a line at spaces alone, break it as `wrap_text` does."""
+    """Let rich, which breaks lines only at spaces, break them as `wrap_text` does."""
 
     def words(text: str) -> Iterator[tuple[int, int, str]]:
         pieces = filter(lambda piece: piece[0], PIECE.finditer(text))

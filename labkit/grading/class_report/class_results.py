@@ -23,8 +23,8 @@ from labkit.grading.judge.graded import (
 from labkit.grading.nbgrader.published import Change, Grade, Part
 from labkit.grading.nbgrader.standings import Standing
 
-NAMES = 12  # of learners shown for one mistake
-STEPS = 10  # in which points are counted
+NAMES = 12  # learners shown for one mistake
+STEPS = 10  # steps of the histogram of points
 FULL, PART = said("all points"), said("some points")
 NONE, ABSENT = said("no points"), said("not started")
 STATES = (FULL, PART, NONE, ABSENT)
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def fell(self) -> str:
-        """From which grade to which, and why; "" if it did not fall."""
+        """The old and the new grade, and the cause; "" if the grade did not fall."""
         change = self.change
         return f"the grade fell, {change.text}" if change and change.fell else ""
 
@@ -88,7 +88,7 @@ class Entry:
 
     @property
     def why(self) -> str:
-        """The first reason for lost points, of what counts for this learner."""
+        """The first reason for lost points in the exercises that count for this learner."""
         if not self.is_graded:
             excused = tr("excused") if self.standing.excused else ""
             return excused or self.ungraded or tr("no file of theirs is known")
@@ -150,7 +150,8 @@ class LabResults:
 
     lab: Lab
     entries: list[Entry]
-    layers: list[str] = field(default_factory=list)  # of protection around learners' code
+    # layers of protection around the learners' code
+    layers: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # learners who left the course: not counted
 
     @property
@@ -227,8 +228,7 @@ class LabResults:
         return sum(shares) / max(len(shares), 1)
 
     def states(self, exercise: Exercise) -> list[int]:
-        """Return the numbers of learners with all, some and no points, and of those who did not
-        start."""
+        """Count the learners with all, some and no points, and those who did not start."""
         counts = Counter(map(state, self.graded(exercise)))
         return [counts[state] for state in STATES]
 

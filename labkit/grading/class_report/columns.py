@@ -1,6 +1,6 @@
 """The columns of the class tables, of a lab and of the course, in the CSV and on the page.
 
-A new column is a row of COLUMNS, or of FIRST to stand before the exercises; one that only the
+A new column is a row of COLUMNS, or of FIRST to be before the exercises; one that only the
 table of a lab or of the course has is a row of LAB or COURSE.
 """
 
@@ -49,7 +49,7 @@ class Column:
 
 
 def points(title: str, attribute: str) -> Column:
-    """Return a number of `Standing`, in the course table summed over the labs."""
+    """The column of a number of `Standing`, which the course table sums over the labs."""
     return Column(title, lambda row: row.points(attribute) if row.is_graded else None)
 
 
@@ -102,7 +102,7 @@ def course_columns(labs: Sequence[LabResults]) -> list[Column]:
 
 
 def exercise_column(exercise: Exercise) -> Column:
-    """Return the points of an exercise; on the page their color shows its state."""
+    """Return the column of an exercise's points; on the page their color shows its state."""
 
     def value(entry: Entry) -> Value:
         grade = entry.standing.exercises[exercise.id]
@@ -122,7 +122,7 @@ def exercise_column(exercise: Exercise) -> Column:
 
 
 def lab_column(lab: Lab) -> Column:
-    """Return the total of a lab."""
+    """Return the column of a lab's total."""
 
     def value(row: CourseEntry) -> Value:
         entry = row.labs.get(lab.name)
@@ -148,8 +148,7 @@ class Cell:
 def page_table(
     columns: Sequence[Column], rows: Sequence[Row]
 ) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
-    """Return the head and the rows of a page, each row with its learner; empty columns are left
-    out."""
+    """Return the head and the rows, each with its learner; empty columns are left out."""
     columns = [each for each in columns if each not in FIRST and not each.only_csv]
     values = [[column.value(row) for row in rows] for column in columns]
     head, body = [], [(row, []) for row in rows]
@@ -167,7 +166,7 @@ def page_table(
 
 
 def write_csv(path: Path, columns: Sequence[Column], rows: Sequence[Row]) -> Path:
-    """One line a row, in UTF-8 with a mark so that Excel reads names."""
+    """Write one line per row, in UTF-8 with a byte order mark, which Excel needs."""
     lines = [[column.title for column in columns]]
     for row in rows:
         values = [column.value(row) for column in columns]

@@ -18,7 +18,7 @@ from labkit.grading.run.results import Results
 
 
 def results_of(course: Course, lab: Lab) -> LabResults | None:
-    """Records, points and people of a lab; None if it was not graded."""
+    """Return the records, points and people of a lab; None if it was not graded."""
     found = Results(course.root, lab).of_class()
     if found is None:
         return None

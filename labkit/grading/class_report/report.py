@@ -33,8 +33,7 @@ MISTAKES, OTHERS, HARDEST = 12, 8, 10
 
 
 def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
-    """Write the reports of all graded labs (or one) and of the course; return the pages'
-    paths."""
+    """Write the reports of all graded labs (or one) and of the course; return the pages."""
     results = [*filter(None, (results_of(course, lab) for lab in LABS))]
     written = []
     for lab_results in results:

@@ -1,7 +1,7 @@
 """The attempts in a source: the lab of each notebook, and the learner named by its path.
 
-One layout fits a whole source. To try each file alone would find a few more owners; but then a
-file's name, which a learner chooses, could decide whose work it is.
+One layout fits a whole source. Trying a layout on each file alone would find a few more owners,
+but a file's name, which a learner chooses, could then decide whose work it is.
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ class Attempt:
 
 
 def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
-    """Return everything in a source that may have been handed in; notebooks are copied to
-    `spool`."""
+    """Return all possible attempts in a source; notebooks are copied to `spool`."""
     attempts, tables = [], {}
     for found in files_of(source):
         if found.data is not None and found.parts[-1] in TABLES and not found.inner:
@@ -123,7 +122,7 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
     pairs = [
         (attempt, None if attempt.other and attempt.parts[-1].startswith("._") else claim)
         for attempt, claim in zip(attempts, claims, strict=True)
-    ]  # macOS's, of nobody
+    ]  # a file that macOS adds, which is nobody's
     if layout.platform and layout.platform.metadata:
         pairs = list(with_members(pairs, layout, tables))
     return [replace(attempt, claim=claim, when=(claim and claim.when) or attempt.when)
@@ -136,7 +135,7 @@ def with_members(
     tables: Mapping[Parts, bytes],
 ) -> Iterator[tuple[Attempt, Claim | None]]:
     """Yield each attempt once for each person that the platform's own table lists. The table
-    counts only where the platform puts it: elsewhere a learner may have written it."""
+    counts only in the place where the platform puts it: any other may be a learner's."""
     platform, people = layout.platform, defaultdict(list)
     table, fault = (*layout.base, platform.metadata), ""
     try:
@@ -228,7 +227,7 @@ class SourceLayout:
         """
         found = match.groupdict()
         number = "user" if "user" in found else "id"
-        user, late = found.get(number) or "", no_clock(self.platform)
+        user, late = found.get(number) or "", late_without_clock(self.platform)
         if slug is not None:
             end = match.end(number)
             if not match.string.startswith(slug) or end <= len(slug):
@@ -250,8 +249,8 @@ def plain(parts: Iterable[str]) -> str:
 
 
 def best_layout(texts: Sequence[str]) -> tuple[Platform | None, Layout | None]:
-    """Return the first layout that fits most of a source's entries; but before it one that fits
-    all of them and that no learner can leave."""
+    """Return the layout that fits all of a source's entries and that no learner can evade, if
+    there is one; otherwise the first that fits most of them."""
     entries: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         entries[text.partition("/")[0]].append(text)
@@ -267,7 +266,7 @@ def best_layout(texts: Sequence[str]) -> tuple[Platform | None, Layout | None]:
     return min(fits, default=(0, 0, None, None))[2:]
 
 
-def no_clock(platform: Platform) -> bool | None:
+def late_without_clock(platform: Platform) -> bool | None:
     """Return False, not late, for a platform without times; None for any other."""
     return None if platform.clock else False
 
@@ -278,4 +277,4 @@ def claim_called(key: str) -> Claim | None:
         return None
     name = key[len(platform.name) + 1 :]
     user = name * platform.has_users
-    return Claim(names=(name,), user=user, late=no_clock(platform), platform=platform)
+    return Claim(names=(name,), user=user, late=late_without_clock(platform), platform=platform)

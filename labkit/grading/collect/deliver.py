@@ -1,15 +1,15 @@
 """Bring learners' files to where nbgrader looks for them.
 
 course/submitted/ID/LAB/LAB.ipynb        the attempt that counts, with timestamp.txt
-course/collected/learners/ID/LAB/        every attempt there was, this one too
-course/collected/unknown/NAME/LAB/       notebooks whose learner is open
+course/collected/learners/ID/LAB/        every attempt, this one included
+course/collected/unknown/NAME/LAB/       notebooks whose learner is not known
 course/collected/manifest.json           where each attempt that counts came from
 course/collected/needs_a_look.json       questions for a person (issues.py)
 course/collected/last.csv                the outcome for each file of the last run
 
 The latest attempt counts, and only a later one replaces it. We ask instead of guessing: if
-layout and roster do not settle a notebook's owner, `--as` does. That costs a teacher a command
-for some files, and no learner a grade."""
+layout and roster do not settle a notebook's owner, a teacher names it with `--as`. That costs a
+command for some files, and no learner a grade."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.platforms import platform_of
 
-SPOOL = ".spool-"  # one course folder is written by one command at a time
+SPOOL = ".spool-"  # only one command at a time writes to a course folder
 
 
 def collect(
@@ -44,17 +44,17 @@ def collect(
     replace_newer: bool = False,
     learner: str | None = None,
 ) -> list[issues.Line]:
-    """Collect everything that was handed in in `sources`.
+    """Collect all submissions in `sources`.
 
     lab            only this one; it is also the lab of notebooks that name none
     roster_file    a CSV of the class
     replace_newer  let an earlier attempt replace a later one
     learner        the owner of all of it; by default the paths name the owners
-    Returns a line for each file. Raises CourseError if nothing can be collected like this.
+    Returns a line for each file. Raises CourseError if nothing can be collected.
     """
     run = Run(course, lab, roster_of(course, roster_file), replace_newer, learner)
     collected = run.folders.collected
-    for stale in collected.glob(f"{SPOOL}*"):  # of a run that was killed
+    for stale in collected.glob(f"{SPOOL}*"):  # left by a run that was killed
         rmtree(stale, ignore_errors=True)
     with TemporaryDirectory(prefix=SPOOL, dir=collected) as spool:
         attempts: list[Attempt] = []
@@ -112,12 +112,12 @@ class Run:
     # The owner of a notebook
 
     def assigned(self, attempt: Attempt) -> Attempt:
-        """Return the attempt as that of the learner whom a person named. This is remembered for
-        the file, and for the number that a platform has for its owner."""
+        """Return the attempt with the learner that a person named. The choice is remembered for
+        the file and for the platform's number of its owner."""
         before = self.folders.manifest.get(f"{self.learner}/{attempt.lab_name}", {})
         asked = {issue.sha: issue for issue in self.issues.entries if issue.claim}
         issue, claim, file = asked.get(attempt.sha), attempt.claim, attempt.file
-        if claim is None:  # one of our own copies
+        if claim is None:  # one of the copies that collect keeps
             claim = claim_called(before.get("claim", "")) or Claim(names=(self.learner,))
             file = issue.file if issue else before.get("source", file)
         if issue and (known := claim_called(issue.claim)):
@@ -202,7 +202,8 @@ class Run:
                 for attempt in last[-1:]
             }
         for attempt in {attempt.sha: attempt for attempt in new}.values():
-            copy = self.folders.keep(attempt)  # after it counts: until then it is new
+            # copied last, so that after a kill it is new again
+            copy = self.folders.keep(attempt)
             state, blank = states[attempt.sha], ""
             if modules and state in issues.COUNTS and not self.learner:
                 blank = blank_cells(attempt.lab, copy.read_bytes(), modules[-1].code)
@@ -212,8 +213,8 @@ class Run:
                 self.line(attempt, state)
 
     def new_attempts(self, group: list[Attempt]) -> list[Attempt]:
-        """Return the attempts that may count and that nobody else claims. If a person chose
-        the one that counts, attempts that were there then do not."""
+        """Return the attempts that may count and that nobody else claims; without those that
+        were there when a person chose the one that counts."""
         found, ranks = [], [rank_in_project(attempt.parts) for attempt in group]
         for attempt, rank in zip(group, ranks, strict=True):
             current = self.folders.current(attempt.learner, attempt.lab.name)

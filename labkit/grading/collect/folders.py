@@ -27,8 +27,7 @@ class CollectFolders:
         write_whole(self.root / timestamp.MANIFEST, text)
 
     def current(self, learner: str, lab: str) -> dict[str, Any]:
-        """Return the manifest's entry of the attempt that counts; {} if it came by other
-        means."""
+        """The manifest's entry of the attempt that counts; {} if it came by other means."""
         path = issues.submitted(self.root, learner, lab)
         entry = self.manifest.get(f"{learner}/{lab}", {})
         is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
@@ -74,13 +73,14 @@ class CollectFolders:
                     entry |= {"claim": current["claim"], "source": current["source"]}
                 self.manifest[name] = current | entry
                 return issues.SAME
-            by = 0 if attempt.order[0] and order[0] else 1  # numbers of files, else time
+            # compare the numbers of files, else their times
+            by = 0 if attempt.order[0] and order[0] else 1
             if not replace_newer and attempt.order[by] <= order[by]:
                 return issues.EARLIER
             self.keep(replace(attempt, sha=sha, when=when, content=path))
         state = issues.NEWER if path.is_file() else issues.NEW
         stamp = path.with_name(timestamp.STAMP)
-        if attempt.when:  # first: should this be the last thing done, the notebook comes again
+        if attempt.when:  # first: if the run is killed here, the notebook is collected again
             write_whole(stamp, timestamp.timestamp_text(attempt.when))
         else:
             stamp.unlink(missing_ok=True)

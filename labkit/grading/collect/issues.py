@@ -30,7 +30,7 @@ BLANK = "counts, with blank cells"
 EARLIER, SKIPPED, OPEN = "earlier attempt, kept", "skipped", "still open"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
 TROUBLE = (WHOSE, REFUSED, UNGRADED, BLANK)
-SHOWN = 6  # of the files that need a look
+SHOWN = 6  # files that need a look and are shown
 
 
 class Line(NamedTuple):
@@ -112,7 +112,7 @@ class OpenIssues:
         return sorted(found, key=lambda issue: (not issue.known, issue.learner, issue.lab))
 
     def of_lab(self, lab: str) -> dict[str, str]:
-        """Return {learner: why nothing of theirs can be graded}."""
+        """Return {learner: why their submission cannot be graded}."""
         found = {}
         for issue in sorted(self.entries, key=lambda issue: (issue.learner, issue.when or 0.0)):
             path = submitted(self.root, issue.learner, lab)
@@ -121,9 +121,8 @@ class OpenIssues:
         return found
 
     def _settled(self, issue: OpenIssue, claims: Collection[tuple[str, str]]) -> bool:
-        """Whether a later notebook came instead of a file that cannot be graded, or a different
-        one instead of one with blank cells; or a notebook without a learner, or another one
-        with the same claim, has a learner now."""
+        """Whether a later notebook replaced a file that cannot be graded, a different one
+        replaced one with blank cells, or a notebook with this claim has a learner now."""
         path = submitted(self.root, issue.learner, issue.lab)
         if issue.kept:
             copies = f"learners/*/{issue.lab}/*{issue.sha[:12]}.ipynb"
@@ -137,8 +136,8 @@ class OpenIssues:
         return issue.when is None or issue.when <= handed_in(path).timestamp()
 
     def update(self, new: Iterable[OpenIssue]) -> None:
-        """Add issues, drop those that are settled, and write all; a learner of whom nothing can
-        be graded gets a page, where feedback will be."""
+        """Add issues, drop those that are settled, and write all; a learner without a gradable
+        file gets a page in place of feedback."""
         entries = {(e.learner, e.lab, e.file): e for e in [*self.entries, *new]}
         self.entries = [*entries.values()]
         self.entries = self.open()

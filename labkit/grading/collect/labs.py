@@ -12,11 +12,11 @@ from labkit.grading.judge.notebook_file import cells_of, text_of
 
 BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}
 BY_NUMBER = {lab.number: lab for lab in NOTEBOOKS}
-GIVEN = {"given", "backups"}  # folders of a project with notebooks that are not an answer
+GIVEN = {"given", "backups"}  # folders of a project whose notebooks are not submissions
 
 
 def lab_of_cells(data: bytes) -> Lab | None:
-    """Return the lab that the cells of a notebook belong to; None if they leave a doubt.
+    """Return the lab that the cells of a notebook belong to; None if they do not decide.
 
     Raises NotANotebook, with the reason, for any other file.
     """
@@ -31,8 +31,7 @@ def lab_of_cells(data: bytes) -> Lab | None:
 
 
 def lab_by_name(parts: tuple[str, ...]) -> Lab | None:
-    """Return the lab named in the file's name (01_rmsnorm, 1-rmsnorm), or in the nearest folder
-    above it."""
+    """Return the lab in the file's name (01_rmsnorm, 1-rmsnorm) or the nearest folder's."""
     for part in reversed(parts):
         named = [lab for lab in NOTEBOOKS
                  if re.search(rf"(?<!\d)0?{int(lab.number)}[ _-]{lab.module}(?![a-z])", part,

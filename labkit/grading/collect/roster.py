@@ -1,7 +1,7 @@
 """The people of a class, from a CSV and nbgrader's students, found by id, e-mail address,
 number of an LMS, or name.
 
-Names are equal or not; none is matched by likeness, which would give some work to a namesake.
+Names match only if they are equal: by likeness some work would go to a namesake.
 The price: a misspelled name is a question for a person."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntr
 from labkit.grading.platforms import PLATFORMS
 from labkit.grading.tables import PARTICIPANT, Row, Table
 
-# The titles that a column may have in any table, most telling first
+# The titles that a column may have in any table, the most specific first
 COLUMNS = {
     "id": ("id", "student_id", "student id", "username", "login", "user name", "sid",
            "id number"),
@@ -36,8 +36,8 @@ class Roster:
     """The people of the class.
 
     closed     whether nobody else is in the class
-    keys       {id, e-mail address or `PLATFORM NUMBER`: the ids that go by it}
-    names      {name: the ids that go by it}
+    keys       {id, e-mail address or `PLATFORM NUMBER`: the ids that it may stand for}
+    names      {name: the ids of the people with it}
     numbers    {`PLATFORM NUMBER`: id}, of platforms whose numbers nbgrader's students lack
     ids        of all people
     """
@@ -67,7 +67,7 @@ class Roster:
             self.keys[f"{owner} {person.lms_user_id}"].add(person.id)
 
     def find(self, key: str, sure: Iterable[str] = (), names: Iterable[str] = ()) -> set[str]:
-        """Return the ids that go by the first of these that fits: one is a match, none is
+        """Return the ids found by the first of these that is known: one is a match, none is
         unknown, several are a question.
 
         key      a `PLATFORM NUMBER`
@@ -91,8 +91,8 @@ class Roster:
 
 def roster_of(course: Course, file: Path | None) -> Roster:
     """Return nbgrader's students with those of the CSV, which become nbgrader's students as
-    well. Without a CSV the class is closed if a student has more than an id, which is all that
-    grading gives."""
+    well. Without a CSV the class is closed if a student has more than an id, as grading itself
+    adds only ids."""
     known = course.people()
     named = [p for p in known if p.name or p.email or p.lms_user_id]
     if file is None:
@@ -111,7 +111,7 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
     """Read a CSV with the columns id and name (or first_name, last_name), perhaps email and
     lms_user_id, or a platform's own table.
 
-    known    people who keep their id if the file has them by id, e-mail address or name
+    known    people who keep their id if the file lists them by id, e-mail address or name
     Raises CourseError for a file that is not a roster.
     """
     table = Table.read(path, "the roster")
@@ -187,6 +187,6 @@ def split_name(name: str) -> dict[str, str]:
 
 
 def normalize_name(text: str) -> str:
-    """Letters and digits alone, without case and accents: how names are compared."""
+    """Return a name's letters and digits, without case and accents, to compare it."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     return "".join(letter for letter in plain if letter.isalnum())

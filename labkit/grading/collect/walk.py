@@ -1,7 +1,8 @@
-"""Every file of a folder or a zip, and of learners' zips in it: read, never unpacked to a disk.
+"""Read every file of a folder or a zip, and of learners' zips in it, without unpacking to a
+disk.
 
-`nbgrader zip_collect` extracts what learners packed. We read it instead: nothing is written, so
-no name can lead anywhere. The price is the limits below. A file that is not read comes with the
+`nbgrader zip_collect` extracts learners' zips. We only read them: nothing is written, so no
+name in a zip can do harm. The price is the limits below. A file that is not read comes with the
 reason.
 """
 
@@ -28,16 +29,16 @@ from labkit.grading.platforms import PLATFORMS, WRAPPER
 
 Parts = tuple[str, ...]
 MEGABYTE = 1 << 20
-LARGEST = 128 * MEGABYTE  # of a file; more than a notebook may have without its outputs
-MOST_FILES = 20_000  # in one zip
-MOST_NOTEBOOKS, MOST_BYTES = 50, 256 * MEGABYTE  # in a learner's zip
+LARGEST = 128 * MEGABYTE  # bytes of a file, more than a notebook may have without its outputs
+MOST_FILES = 20_000  # files in one zip
+MOST_NOTEBOOKS, MOST_BYTES = 50, 256 * MEGABYTE  # limits of a learner's zip
 LONGEST_NAME, MOST_PARTS = 255, 20
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
 GIT = ".git"
 PROGRAMS = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
 TABLES = {platform.metadata for platform in PLATFORMS if platform.metadata}
-# What zipfile raises for damaged and for hostile files
+# The errors that zipfile raises for damaged and for hostile files
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
           ValueError)  # fmt: skip
 
@@ -67,7 +68,7 @@ class Found:
 
 
 def files_of(source: Path) -> Iterator[Found]:
-    """Yield every file of a source; a program's own folder (.git, __MACOSX) as one."""
+    """Yield every file of a source; a program's own folder (.git, __MACOSX) counts as one."""
     try:
         if source.is_symlink() or not source.exists():
             reason = tr("a link") if source.is_symlink() else tr("does not exist")
@@ -133,8 +134,8 @@ def learners_files(file: Found, data: BinaryIO) -> list[Found]:
 
 
 def programs_folder(parts: Parts) -> Parts:
-    """Return the folder or file on a path that a program made, below the part that names a
-    learner; () for none. A placeholder of iCloud is a learner's file."""
+    """Return the part of a path, below the learner's folder, that ends at a program's own
+    folder or file; () for none. A placeholder of iCloud counts as a learner's file."""
     for place in range(1 + bool(WRAPPER.fullmatch(parts[0])), len(parts)):
         name = parts[place]
         is_hidden = name.startswith(".") and name not in (".", "..")
@@ -156,7 +157,7 @@ def odd_path(parts: Parts) -> str:
 
 
 def plain_path(parts: Parts) -> Parts:
-    """Cut a path so that it can be shown."""
+    """Shorten a path so that it can be shown."""
     shown = [part[:LONGEST_NAME] for part in parts[:MOST_PARTS]]
     return tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", part) for part in shown)
 
@@ -169,7 +170,7 @@ def not_readable(error: BaseException) -> str:
 def files_on_disk(root: Path) -> Iterator[Found]:
     for path, folders, names in os.walk(root):
         above = Path(path).relative_to(root).parts
-        # Only listed: refused, or a program's
+        # These are only listed: refused files, or a program's own
         odd = [name for name in folders if (Path(path) / name).is_symlink()
                or odd_path((*above, name)) or programs_folder((*above, name))]  # fmt: skip
         folders[:] = sorted(name for name in folders if name not in odd)
@@ -186,7 +187,7 @@ def on_disk(path: Path, parts: Parts) -> Found:
 
 def files_in_zip(file: BinaryIO) -> list[Found]:
     """Return the files of a zip; raise one of BROKEN, or Refused for too many files."""
-    count, tail, sign = file.seek(0), b"", b"PK\x01\x02"  # begins each entry of the directory
+    count, tail, sign = file.seek(0), b"", b"PK\x01\x02"  # starts each entry of the directory
     while block := file.read(MEGABYTE):
         count += (tail + block).count(sign)
         tail = block[-len(sign) + 1 :]

@@ -18,7 +18,8 @@ def export_answers(course: Course, lab: Lab) -> Path:
     folder = course.root / "export" / "answers" / lab.name
     given = folder.with_name(f"{lab.name}_given")
     for old in (folder, given):
-        shutil.rmtree(old, ignore_errors=True)  # of learners who handed in before, and not now
+        # else answers of learners whose submission is gone would stay
+        shutil.rmtree(old, ignore_errors=True)
     released = course.released(lab)
     stubs = {e.id: cell_called(released, e.answer_cell).source for e in lab.exercises}
     write_answers(given / "stubs", stubs)

@@ -60,8 +60,7 @@ def export(
 
 
 def fall_remarks(results: LabResults) -> Iterator[str]:
-    """Yield the first learners whose grade fell since it was given out, and how many more
-    did."""
+    """Yield the first learners whose published grade fell, and how many more did."""
     lab, fell = results.lab.name, [entry for entry in results.entries if entry.fell]
     yield from (f"{lab} {entry.learner}: {entry.fell}" for entry in fell[:SHOWN])
     if len(fell) > SHOWN:

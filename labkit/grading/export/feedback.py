@@ -1,6 +1,5 @@
-"""Feedback pages in zips that a learning platform hands back to its learners.
-
-It knows whose a file is by the names in its own export, which collect has kept.
+"""Feedback pages in zips that a learning platform returns to its learners. It finds the owner
+of a file by the names of its own export, which collect has kept.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
     for entry in results.handed + results.not_gradable:
         page = course / "feedback" / entry.learner / lab / f"{lab}.html"
         handed = manifest.get(f"{entry.learner}/{lab}", {})
-        if not entry.is_graded:  # a page that is older than its file stays here
+        if not entry.is_graded:  # a page that is older than its file is not exported
             handed = issue_of(course, entry.learner, lab)
         platform, name = page_name(handed, lab)
         if not page.is_file() or not (handed or entry.is_graded):
@@ -66,8 +65,7 @@ def issue_of(course: Path, learner: str, lab: str) -> dict[str, str]:
 
 
 def page_name(entry: Mapping[str, str], lab: str) -> tuple[str, str]:
-    """Return (platform, the page's name in its zip) for an attempt, by its path in the
-    export."""
+    """(platform, the page's name in its zip) for an attempt, by its path in the export."""
     platform = platform_of(entry.get("claim", ""))
     if platform and platform.upload:
         for part in entry["source"].split("/"):

@@ -24,8 +24,8 @@ def write_grades(
     people: Sequence[RosterEntry],
     roster: Path | None,
 ) -> list[str]:
-    """The points of the labs, after penalties, in the platform's own table `roster`, whose ids
-    and rows stay as they are; remarks."""
+    """Write the points of the labs, after penalties, into the platform's own table `roster`,
+    keeping its ids and rows; also return remarks."""
     table = own_table(roster, platform, len(graded))
     rows = [row for row in table.rows if row[platform.needs[0]].strip()]
     special = [row for row in table.rows if row not in rows]
@@ -56,8 +56,7 @@ def write_grades(
 
 
 def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
-    """Return the platform's table of its people; CourseError without it, or if it is another
-    one."""
+    """The platform's table of its people; CourseError if it is missing or a different table."""
     if path is None:
         raise CourseError(f"--roster FILE is needed: {platform.name}'s {platform.table}")
     table = Table.read(path)

@@ -1,7 +1,8 @@
 """Written answers as tables for people who read them question by question, and their points
 back into the gradebook.
 
-A row is an answer beside its rubric. The same answers of different people stand together. The
+A row is an answer beside its rubric. Equal answers of different people are in adjacent rows.
+The
 last column, `state`, tells whether the answer has changed since, and whether somebody has given
 points elsewhere; a table with such a row changes nothing.
 """
@@ -71,7 +72,7 @@ def refuse_to_overwrite(course: Course, path: Path) -> None:
 
 
 def rows_of(course: Course, results: LabResults, question: Question) -> list[Row]:
-    """Return the answers to a question that are not blank, the same ones one below another."""
+    """Return the answers to a question that are not blank, equal ones in adjacent rows."""
     rubric, found = written_answer(results.lab, question)["rubric"], []
     for entry in results.handed:
         grade = entry.standing.questions[question.id]
@@ -93,8 +94,7 @@ def answer_to(course: Course, lab: Lab, question: Question, learner: str) -> str
 
 
 def points_given(standing: Standing, question: Question) -> tuple[str, str]:
-    """Return (points, comment) that a person gave; no points if the answer is
-    newer."""
+    """Return (points, comment) that a person gave; no points if the answer is newer."""
     grade = standing.questions[question.id]
     comment = standing.comments.get(question.answer_cell, "").strip()
     is_given = grade.manual is not None and not grade.stale
@@ -124,8 +124,7 @@ def take_points(course: Course, paths: Sequence[Path]) -> list[GivenPoints]:
 
 
 def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoints]:
-    """Yield the points in the tables that are not in the gradebook; CourseError lists wrong
-    rows."""
+    """Yield points that are not in the gradebook yet; CourseError lists wrong rows."""
     faults: list[str] = []
     typed: dict[tuple[str, str], Row] = {}
     known: dict[Lab, dict[str, Standing]] = {}
@@ -136,7 +135,7 @@ def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoin
             points = plain_number(row["points"])
             before = row["state"].partition("-")[2]
             if before == hash_letters(points, row["comment"]):
-                continue  # as it was written
+                continue  # the answer in the table is unchanged
             same = typed.setdefault((row["question"], row["learner"]), row)
             if (same["points"], same["comment"]) != (row["points"], row["comment"]):
                 faults.append(f"{where}: two tables say different things")

@@ -1,8 +1,8 @@
-"""The assembly in grading: all that one learner handed in, put together in the worker.
+"""The assembly in grading: all of one learner's answers, put together in the worker.
 
 It earns no points, since every exercise got its own. It reports whether the learner's parts
-make the model, or which of them is the first to deviate. The reference replaces exercises of
-earlier labs that were not handed in, and none of the last lab."""
+make the model, or which of them is the first to deviate. The reference replaces missing
+exercises of earlier labs, but not of the last lab."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.launch import Answers as WorkerAnswers
 from labkit.sandbox.launch import LoadRequest, WorkerLauncher
 
-EXERCISE = "6.3"  # whose report it is part of
+EXERCISE = "6.3"  # the exercise whose report has these rows
 LONGEST = 600  # characters of a row
 Answers = Mapping[str, str | None]  # {exercise id: the learner's cell}
 
@@ -47,7 +47,7 @@ def assembly_rows(
     asked: list[WorkerAnswers] = []
 
     def ask(module: str, call: Call) -> Outcome:
-        """Ask in a process of its own: code that ran before could read the text."""
+        """Ask in a new process: code that ran before could read the text."""
         asked.append(workers.answer(LoadRequest(sources, module), [call]))
         return asked[-1].outcomes[0]
 

@@ -124,7 +124,7 @@ class GradedSubmission:
         return lost[0].id + tr(": ") + lost[0].reason
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), default=attrgetter("value"))  # of a Status
+        return json.dumps(asdict(self), default=attrgetter("value"))  # the value of a Status
 
     @classmethod
     def from_json(cls, text: str) -> GradedSubmission:
@@ -140,12 +140,11 @@ class GradedSubmission:
 
 
 def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> GradedExercise:
-    """No points, for a reason found without any check."""
+    """Return a result without points, for a reason found before any check."""
     return GradedExercise(exercise.id, 0.0, status, (("look", reason),), (), reason)
 
 
 def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:
-    """Return the layers of protection around all learner code of a class; [] if none was
-    run."""
+    """The layers of protection around all learner code of a class; [] if none was run."""
     ran = [submission.layers for submission in submissions if submission.layers]
     return [layer for layer in ran[0] if all(layer in layers for layers in ran)] if ran else []

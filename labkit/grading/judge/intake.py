@@ -39,12 +39,12 @@ from labkit.grading.judge.outputs import check_passed
 from labkit.grading.judge.pictures import Album
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
-MAX_COPIES = 20  # of one exercise's cell, in a note
+MAX_COPIES = 20  # copies of an exercise's cell that a note lists
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
 NOT_STARTED = Status.NOT_STARTED.value
-DEFINITION = re.compile(r"^(?:def|class) (\w+)\(?(self)?", re.MULTILINE)  # not inside another
+DEFINITION = re.compile(r"^(?:def|class) (\w+)\(?(self)?", re.MULTILINE)  # at the top level
 LANGUAGE = re.compile(rb'"tinyllm":\s{0,9}\{\s{0,99}"language":\s{0,9}"(\w{2,10})"')
 
 
@@ -75,8 +75,7 @@ def language_of(data: bytes) -> str:
 
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
-    """Return the released notebook with the submission's answers; never raises for odd
-    bytes."""
+    """The released notebook with the submission's answers; never raises for odd bytes."""
     cells_to_fill = [NotebookNode(cell) for cell in released.cells]
     intake = Intake(NotebookNode(released, cells=cells_to_fill))
     try:
@@ -221,7 +220,7 @@ def plain_name(name: str) -> str:
 
 
 def quoted(name: str, most: int = MAX_QUOTED) -> str:
-    """Cut a name that a learner chose to what a note can show."""
+    """Shorten a name that a learner chose, so that a note can show it."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

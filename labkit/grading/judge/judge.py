@@ -7,9 +7,10 @@ All calls of an exercise are one request, in the process that the learner's exer
 (one for each exercise would cost 20 to 80 % more CPU). It ends after an answer that is not
 right, or is unusual: its changes to the process are gone before the next one.
 
-An answer that is not fully right is asked once more, in a process of its own, each check
-twice: a check counts that passes both times. So an answer loses nothing to what an earlier
-exercise left behind or to a busy machine, and a table earns nothing. If the process died or had
+An answer that is not fully right is tried once more in a new process, each check twice: a check
+counts only if it passes both times. So neither the leftovers of an earlier
+exercise nor a busy machine cost points, and a table of answers earns none. If the process died
+or had
 no memory, the reference is tried, then the answer again: the machine may have been the cause.
 """
 
@@ -60,13 +61,14 @@ class Judge:
         cpu_seconds: int = CPU_SECONDS,
     ):
         self.lab, self.released, self.workers = lab, released, workers
-        self.cpu_seconds = cpu_seconds  # for each process
+        self.cpu_seconds = cpu_seconds  # seconds for each process
         self.oracle = Oracle(lab)
         self.maker = QuestionMaker(lab, secret, self.oracle.reference)
         self.packages = packages_of(lab)
         self.codes = {key: compiled_modules(code) for key, code in self.packages.items()}
-        self.worker: Worker | None = None  # that may go on with the learner's next exercise
-        self.layers: tuple[str, ...] = ()  # of protection around the learner's code
+        # a process that may go on with the learner's next exercise
+        self.worker: Worker | None = None
+        self.layers: tuple[str, ...] = ()  # layers of protection around the learner's code
 
     def grade(
         self, data: bytes, before: Mapping[Lab, LabAnswers] | None = None
@@ -108,8 +110,8 @@ class Judge:
         return replace(graded, needs_person=graded.needs_person or (odd and not graded.full))
 
     def check_reference(self, *exercises: Exercise) -> None:
-        """Grade the reference's answers, to these exercises or all, by the door through which
-        a learner's come.
+        """Grade the reference's answers, to these exercises or all, in the same way as a
+        learner's.
 
         Errors: GradingError if they do not earn all points there: then no answer can.
         """
@@ -159,7 +161,7 @@ class Judge:
         return replace(graded, timed_out=came.timed_out, doubtful=doubtful)
 
     def _ask_alone(self, code: SubmittedCode, submitted: str) -> tuple[Result | None, Answers]:
-        """Ask in a process of its own, with each check twice."""
+        """Ask in a new process, with each check twice."""
         self._end_worker()
         try:
             return self._ask(code, submitted, all_twice=True)
@@ -199,9 +201,9 @@ class Judge:
         return result, answers
 
     def _request(self, code: SubmittedCode) -> LoadRequest:
-        """Return the worker's request: the lab's module with the learner's cell in it, and as
-        code the modules of the reference that it imports; only the learner's part can be read
-        as text.
+        """Return the worker's request: the lab's module with the learner's cell in it, and the
+        modules of the reference that it imports, compiled; only the learner's part is there as
+        text.
         """
         name, exercise = self.lab.module, code.exercise
         names = imported_by(self.packages[exercise.id], name) - {name}
@@ -225,8 +227,7 @@ class Judge:
     def _with_assembly(
         self, graded: GradedExercise, answers: Mapping[Lab, LabAnswers]
     ) -> GradedExercise:
-        """Return the last exercise's report with rows on all parts together; others stay as
-        they are."""
+        """Add rows on all parts together to the last exercise's report; keep the others."""
         if graded.id != assembly.EXERCISE:
             return graded
         rows, timed_out = assembly.assembly_rows(answers, self.lab, self.workers)
@@ -253,7 +254,7 @@ class Judge:
 
 
 def lacked_machine(answers: Answers) -> bool:
-    """Whether the process died, or there was no memory: a full machine does that, too."""
+    """Whether the process died or had no memory, which a full machine also causes."""
     failures = [answers.loading, *(outcome.failure for outcome in answers.outcomes)]
     return not answers.timed_out and any(
         f.kind in ("NoAnswer", "MemoryError") or "allocate memory" in f.text

@@ -1,4 +1,5 @@
-"""The cells of a notebook's file, which may be any bytes; for any other file, its kind."""
+"""Read the cells of a notebook's file, which may be any bytes; or find the kind of another
+file."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from labkit.course.lang import tr
 from labkit.course.statements import MAX_CELL
 
 MAX_NOTEBOOK = 32 << 20
-MAX_VALUES = 2_000_000  # in a file: each takes some 80 bytes once it is read
+MAX_VALUES = 2_000_000  # values in a file: each takes some 80 bytes once it is read
 MAX_CELLS = 5_000
-MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
+MAX_CODE = 1_000_000  # characters, which take seconds to read
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
 
 
@@ -39,9 +40,8 @@ def cells_of(data: bytes) -> list[dict]:
 
 
 def content_of(data: bytes) -> dict:
-    """Return a notebook's JSON, which has a list of cells. Raises NotANotebook with what to
-    do."""
-    if data.endswith(bytes(4)):  # a crash while it was saved leaves them
+    """A notebook's JSON, which has a list of cells. Raises NotANotebook with what to do."""
+    if data.endswith(bytes(4)):  # a crash during a save can leave these bytes
         data = data.rstrip(b"\0")
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
@@ -93,7 +93,7 @@ def values_in(data: bytes) -> int:
 
 
 def is_code(cell: dict) -> bool:
-    """Whether the cell is read as Python; pictures pasted into text may be large."""
+    """Whether the cell is read as Python; cells of text may be larger, with pasted pictures."""
     text = cell.get("cell_type") in ("markdown", "raw")
     claims = ANSWER_CELL.fullmatch(cell_name(cell)) or exercise_in(text_of(cell)[:MAX_CELL])
     return not text or bool(claims)

@@ -26,7 +26,7 @@ def check_passed(cells: list[dict], exercise: Exercise) -> bool:
 
 
 def texts_of(cells: list[dict]) -> Iterator[str]:
-    """Yield the plain text of each output, whatever a file may hold."""
+    """Yield the plain text of each output, for any content of the file."""
     for cell in cells:
         outputs = cell.get("outputs")
         for output in filter(is_dict, outputs if isinstance(outputs, list) else ()):

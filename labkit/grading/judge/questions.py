@@ -3,7 +3,7 @@
 The numbers depend on the run's secret, so that all learners of a run get the same ones: the
 reference and the mistakes perform each call once. One learner could read them, though, and
 hand a table of answers to the next. So a check comes twice, the second time with numbers that
-depend on the text of all answers, too, and that no one has seen: its twin.
+depend on the text of all answers, too, which no one has seen: its twin.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class QuestionMaker:
         return any(call.most_operations or call.most_numbers for call in calls)
 
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
-        """Return the seed of the numbers that all submissions get, or that one alone gets."""
+        """Return the seed of the numbers for all submissions, or for a single one."""
         about = f"{exercise.id} {submitted}".strip().encode()
         return hmac.new(self.secret, about, hashlib.sha256).hexdigest()
 

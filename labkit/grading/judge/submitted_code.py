@@ -32,8 +32,8 @@ def submitted_code(
 ) -> SubmittedCode:
     """One exercise's answer laid over the package that `packages_of` has for it.
 
-    Earlier exercises are the reference's. A later one that the answer uses comes along as the
-    learner wrote it; the reference of those is still to be graded.
+    Earlier exercises are the reference's. A later one that the answer uses is the learner's
+    own, too, as its reference must stay secret until it is graded.
     """
     module, laid, new = package[lab.module], [], [exercise]
     later = lab.exercises[lab.exercises.index(exercise) + 1 :]

@@ -1,9 +1,9 @@
 """Code in an answer that can lead around a ban of its lab: a person should look at it.
 
 One rule, read from the text: an answer uses usual libraries by their public names, spells those
-names, and runs no text. Anything else costs no points and is listed. We do not chase every road
-around a ban: the answers are public, and a person sees who goes to such lengths. The price is
-that a hard-working person finds a road that the rule does not know.
+names, and runs no text. Anything else costs no points and is listed. We do not block every way
+around a ban: the course's answers are public anyway, and a person sees such tricks. The price
+is that a determined learner can find a way that the rule does not know.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 from labkit.sandbox.inside.banned import aliases_in, dotted_name, nodes_of, parts_of, root_of
 from labkit.sandbox.inside.importer import PACKAGE
 
-LIBRARIES = {  # that answers import
+LIBRARIES = {  # libraries that answers import
     *("__future__", "torch", "numpy", "math", "cmath", "random", "re", "string", "json"),
     *("copy", "abc", "typing", "collections", "dataclasses", "enum", "time", "functools"),
     *("itertools", "contextlib", "heapq", "bisect", "numbers", "unicodedata", "warnings"),
     *("pathlib", "hashlib", "fractions", "statistics"),
 }
-MODULES = {  # of torch and numpy, in which they find functions
+MODULES = {  # modules of torch and numpy whose functions answers use
     *("nn", "nn.functional", "nn.init", "nn.parameter", "nn.utils", "nn.utils.rnn", "linalg"),
     *("special", "fft", "func", "optim", "amp", "autograd", "cuda", "backends", "random"),
     *("types", "utils", "utils.checkpoint", "jit", "lib", "lib.stride_tricks"),
 }
 RUN_TEXT = {"eval", "exec", "compile", "vars", "globals", "locals", "open", "breakpoint"}
-LOADERS = {"torch.load", "torch.jit.load", "numpy.load"}  # which make any object of bytes
+LOADERS = {"torch.load", "torch.jit.load", "numpy.load"}  # these make any object from bytes
 # Attributes by which any object gives a frame or another library
 LEADING = {
     *("f_globals", "f_locals", "f_builtins", "f_back", "f_code", "gi_frame", "tb_frame"),
@@ -92,7 +92,8 @@ def _in_import(node: ast.Import | ast.ImportFrom) -> str:
         return next(filter(None, (_follow(name)[0] for name in names)), "")
     if node.level or (node.module or "").split(".")[0] == PACKAGE:
         return next(filter({*LIBRARIES, *LEADING, "nn", "F"}.__contains__, names), "")
-    if "*" in names and node.module.split(".")[0] == "torch":  # its names are not in the text
+    # the names that it imports are not in the text
+    if "*" in names and node.module.split(".")[0] == "torch":
         return f"{node.module}.*"
     found = (_follow(f"{node.module}.{name}")[0] or (name if _leads(name) else "")
              for name in names)  # fmt: skip
@@ -167,8 +168,7 @@ def _follow(dotted: str) -> tuple[str, Any]:
 
 
 def _member(module: ModuleType, name: str) -> Any:
-    """Return the object under a name of a module; an empty module for one that is not
-    loaded."""
+    """The object under a name of a module; an empty module for one that is not loaded."""
     value = vars(module).get(name)
     if value is None and hasattr(module, "__path__"):
         with suppress(ImportError, ValueError):

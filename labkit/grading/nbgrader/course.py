@@ -67,7 +67,7 @@ class Course:
 
     @cached_property
     def late(self) -> LatePenalty:
-        """The late penalty; its plugin may be in the course folder or the current one."""
+        """The late penalty; its plugin may be in the course folder or in the current one."""
         late = LatePenalty(self.config(), (self.root, ROOT, Path.cwd()))
         if self.rules.percent_a_day is not None and not isinstance(late.plugin, CoursePenalty):
             raise CourseError(
@@ -100,7 +100,7 @@ class Course:
     # The release
 
     def release(self, lab: Lab) -> None:
-        """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
+        """Run nbgrader generate_assignment: make learners' notebook and gradebook rows."""
         outcome = self.api().generate_assignment(lab.name)
         if not outcome["success"]:
             log = outcome.get("log") or outcome.get("error") or outcome
@@ -110,8 +110,7 @@ class Course:
         return self.root / "release" / lab.name / f"{lab.name}.ipynb"
 
     def released(self, lab: Lab) -> NotebookNode:
-        """Return the notebook that learners were given, with the points of now; CourseError if
-        it cannot be graded with."""
+        """Return the released notebook with the current points; CourseError if unusable."""
         path = self.released_file(lab)
         try:
             notebook = nbformat.read(path, as_version=4)
@@ -119,7 +118,7 @@ class Course:
                 cell_called(notebook, name)
         except FileNotFoundError:
             fault, force = "is missing", ""
-        except Exception as error:  # nbformat raises whatever it stumbles over
+        except Exception as error:  # nbformat raises errors of any type
             fault, force = f"cannot be used ({error})", " --force"
         else:
             set_points(notebook, self.rules.lab(lab))
@@ -133,8 +132,8 @@ class Course:
         )
 
     def ready(self, lab: Lab) -> None:
-        """CourseError if a lab cannot be graded here, before anything is begun: among the
-        reasons a gradebook whose tables are not those of this nbgrader."""
+        """Raise CourseError if a lab cannot be graded here, for example because the gradebook
+        has the tables of a different nbgrader."""
         self.released(lab)
         if not self.has_gradebook:
             raise CourseError(
@@ -145,7 +144,7 @@ class Course:
         self.standings(lab)
 
     def secret(self) -> bytes:
-        """Return the seed of all hidden checks' numbers; made once for the course folder."""
+        """The seed of the numbers in hidden checks; it is drawn once per course folder."""
         path = self.root / ".secret"
         if not path.exists():
             write_whole(path, secrets.token_bytes(32))
@@ -155,8 +154,7 @@ class Course:
     # Submissions
 
     def submitted(self, lab: Lab, only: Collection[str] = ()) -> Iterator[SubmittedFile]:
-        """Yield the submissions that can be graded, of all learners or some; all others become
-        remarks."""
+        """Yield gradable submissions, of all learners or some; others become remarks."""
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
@@ -172,8 +170,7 @@ class Course:
         return SubmittedFile(learner, lab, path)
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
-        """Return the exercise cells that a learner handed in, of those labs that were
-        released."""
+        """The exercise cells that a learner handed in, of those labs that were released."""
         found = {}
         for lab in labs:
             handed = self.submitted_file(lab, learner)
@@ -182,7 +179,7 @@ class Course:
         return found
 
     def without_notebook(self, lab: Lab) -> list[str]:
-        """Learners with a folder in submitted/ and no notebook of this lab in it."""
+        """Learners whose folder in submitted/ has no notebook of this lab."""
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
 
@@ -233,15 +230,16 @@ class Course:
 
     @property
     def has_gradebook(self) -> bool:
-        """False if it would be a file and there is none; True for a server."""
+        """Whether the gradebook exists; always True for a server."""
         if not self.database.startswith("sqlite:///"):
             return True
         path = Path(make_url(self.database).database or "")
         return path.is_file() and path.stat().st_size > 0
 
     def standings(self, lab: Lab, only: Collection[str] = ()) -> dict[str, Standing]:
-        """Return {learner: standing} for those in the gradebook, or for some, with the grade
-        that they got before; without a time if only a mark tells whether it came late."""
+        """Return {learner: standing} for those in the gradebook, or for some, with the previous
+        grade that they got, if it was different; without a time if only a mark tells whether it
+        came late."""
         rules = self.rules.of(lab)
         found = self.gradebook.do(lambda book: standings.standings(book, rules, only or None))
         for key, entry in read_manifest(self.root).items():
@@ -258,8 +256,8 @@ class Course:
         return found
 
     def feedback(self, lab: Lab, learners: Collection[str] = ()) -> list[Path]:
-        """Return the pages of these learners, by default of all that were graded, made anew
-        where something changed.
+        """Return the pages of these learners, by default of all graded ones; pages are
+        rewritten only if something changed.
 
         A page that cannot be made is a remark: the others are there.
         """

@@ -1,7 +1,7 @@
 """The two files of nbgrader's exchange that travel with a notebook.
 
 `nbgrader submit` writes a time and a secret beside the notebook; `nbgrader release_feedback`
-names the page by the secret, which only its learner knows.
+names the page after the secret, which only its learner knows.
 """
 
 from __future__ import annotations

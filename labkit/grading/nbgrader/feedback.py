@@ -43,10 +43,10 @@ TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4
         "th", "thead", "tr", "ul"}  # fmt: skip
 PROTOCOLS = {"http", "https", "mailto", "picture"}
 PICTURES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
-NAMES = {"student", "first_name", "last_name", "notebook_path"}  # of formgrader's page
+NAMES = {"student", "first_name", "last_name", "notebook_path"}  # parts of formgrader's page
 MAX_MARKDOWN = 10_000  # characters
 MOST_SHOWN = 100_000
-MARK_BYTES = 1000  # at the start of a page, which hold its mark
+MARK_BYTES = 1000  # characters at the start of a page, which contain its mark
 PICTURE, ALT = re.compile(r"picture:[\w.-]+"), re.compile(r"[^<>]*")
 NOT_SHOWN = re.compile(r'<img(?![^>]*src="data:)[^>]*>')
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
@@ -76,24 +76,24 @@ def allowed(tag: str, name: str, value: str) -> bool:
 
 @once
 def sanitized_html(html: str) -> Markup:
-    """HTML of which only tags for text are left."""
+    """Return HTML reduced to tags for text."""
     return Markup(bleach.clean(clean_lines(html), TAGS, allowed, PROTOCOLS, strip=True))
 
 
 def rendered(markdown: str, attachments: dict | None = None) -> Markup:
-    """Markdown as HTML for reading; as it was typed where it is too long, or cannot be read.
+    """Return Markdown as HTML; the plain source if it is too long or cannot be parsed.
 
     Never fails: one learner's text must not stop the pages of a class. Its time grows with
     the square of its length, half a second for the worst of MAX_MARKDOWN.
 
-    attachments    of the cell; of them the pictures are shown, each once, so that no page
-                   grows by repeating a large one
+    attachments    of the cell; each picture among them is shown once, so that no page grows by
+                   repeating a large one
     """
     markdown = markdown[:MOST_SHOWN].replace("](attachment:", "](picture:")
     html = html_of(markdown)
     for name, bundle in (attachments or {}).items():
         for kind in PICTURES & bundle.keys():
-            # clean HTML has a bare " only around an attribute, and in text
+            # in clean HTML, a plain " is only around an attribute or in text
             data = f'src="data:{kind};base64,{bundle[kind]}"'
             html = Markup(str(html).replace(f'src="picture:{name}"', data, 1))
     return Markup(NOT_SHOWN.sub("(a picture)", str(html)))
@@ -101,7 +101,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
 
 @once
 def html_of(markdown: str) -> Markup:
-    """Markdown without its pictures."""
+    """Return Markdown as HTML, without its pictures."""
     if len(markdown) <= MAX_MARKDOWN:
         with suppress(Exception):  # nbconvert, mistune and bleach raise any error
             return sanitized_html(markdown2html(markdown))
@@ -114,9 +114,9 @@ def highlighted(code: str) -> Markup:
 
 
 class SanitizeAnswers(Preprocessor):
-    """Prepares a notebook for formgrader: first the written answers, without scripts, each
-    above its rubric and model answer; then the exercises. The lesson is left out, and names
-    become text: formgrader would show Markdown and names as they are."""
+    """Prepares a notebook for formgrader, which would show Markdown and names unchanged: first
+    the written answers, without scripts, each above its rubric and model answer; then the
+    exercises. The lesson is left out, and names become plain text."""
 
     enabled = True
 
@@ -132,7 +132,7 @@ class SanitizeAnswers(Preprocessor):
         if cell.cell_type == "markdown" and is_solution(cell):
             answer = rendered(cell.source, cell.get("attachments"))
             html = str(answer) + grading_help(cell.metadata.nbgrader.grade_id)
-            html = html.replace("[", "&#91;")  # no second Markdown in it
+            html = html.replace("[", "&#91;")  # no further Markdown in it
             html = re.sub(r"\n[ \t]*(?=\n)", "\n&#10;", html.strip())
             cell.source = f"<div>{html}</div>"
         return cell, resources
@@ -196,8 +196,7 @@ def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing
 def question_part(
     notebook: NotebookNode, question: Question, standing: Standing, rules: LabRules
 ) -> dict:
-    """Return the page's content for a written question; with rubric and model answer if the
-    course shows them."""
+    """The page's content for a written question; with rubric and model answer if shown."""
     cell = cell_called(notebook, question.answer_cell)
     before = notebook.cells[notebook.cells.index(cell) - 1]
     asked = before.source if before.cell_type == "markdown" and not is_grade(before) else ""
@@ -232,7 +231,7 @@ def write_pages(
     """Write the pages of all graded notebooks in the course folder that are not up to date.
     The pages, and {learner: why there is none}: an error in one page stops no other.
 
-    OSError where the disk takes no page, whosever it is.
+    Raises OSError if the disk cannot take any page.
     """
     pages, faults, lab = [], {}, rules.lab
     known = {person.id: person for person in people}
@@ -253,10 +252,10 @@ def write_pages(
                 write_whole(page, html)
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
-        except Exception as error:  # of this notebook, or of this name
+        except Exception as error:  # errors of this notebook, or of this name
             if of_the_disk(error):
                 raise
-            shutil.rmtree(page.parent, ignore_errors=True)  # it is out of date
+            shutil.rmtree(page.parent, ignore_errors=True)  # the old page is out of date
             why = f"{type(error).__name__}: {error}"
             faults[learner] = f"no page of feedback could be made: {why}"
     return pages, faults

@@ -22,11 +22,11 @@ from labkit.grading.judge.pictures import NOT_SHOWN
 def graded_notebook(
     data: bytes, released: NotebookNode, lab: Lab, submission: GradedSubmission
 ) -> NotebookNode:
-    """Return the released notebook with the answers in `data`, as if its check cells had
-    been run."""
+    """The released notebook with the answers in `data`, as if its check cells had been run."""
     notebook = intake.rebuild(data, released, lab).notebook
     found, loose = written_by_place(data, notebook, lab)
-    if loose:  # a person finds its question: it is put below each without an answer
+    # a person decides which question it answers: it is shown below each one without an answer
+    if loose:
         cells, answered = notebook_file.cells_of(data), {*map(cell_name, found)}
         text = "\n\n".join(notebook_file.text_of(cells[number - 1]).strip() for number in loose)
         names = [question.answer_cell for question in lab.questions]
@@ -67,7 +67,7 @@ def show_verdicts(notebook: NotebookNode, submission: GradedSubmission) -> None:
         cell.execution_count = 1
 
 
-@lru_cache(maxsize=256)  # most learners of a class have the same ones
+@lru_cache(maxsize=256)  # most learners of a class have equal texts
 def shown_report(graded: GradedExercise, language: str) -> dict[str, str]:
     with speaking(language):
         report = graded.report
@@ -103,7 +103,7 @@ def written_by_place(
         if notebook_file.is_code(cell) or text in ("", EMPTY_ANSWER):
             continue
         question = next((end for end in asked if end in text), "")
-        if question:  # the answer may stand in the same cell
+        if question:  # the answer may be in the same cell
             if loose == number - 1 > 0:
                 above[asked[question]] = loose
             name, text = asked[question], text.partition(question)[2].strip()
@@ -137,8 +137,7 @@ def remarks_on(notebook: NotebookNode, lab: Lab) -> list[str]:
 
 
 def output(kind: str, data: dict[str, str]) -> NotebookNode:
-    """Return an output as by nbformat's new_output, without its validation, which takes
-    milliseconds."""
+    """Return an output like nbformat's new_output, without the slow validation."""
     return from_dict({"output_type": kind, "metadata": {}, "data": data})
 
 

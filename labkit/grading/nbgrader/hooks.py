@@ -60,9 +60,9 @@ class InsertStubs(NbGraderPreprocessor):
 
 
 class ReleaseExporter(NotebookExporter):
-    """Makes the learners' notebook from source/, unless the lab's graded cells are not those
-    of the course. The former release stays until the new one is whole: nbgrader would remove it
-    first."""
+    """Makes the learners' notebook from source/; refuses if the graded cells differ from the
+    course's. The previous release stays until the new one is complete, while nbgrader would
+    remove it first."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
@@ -79,8 +79,8 @@ class ReleaseExporter(NotebookExporter):
         converter.convert_notebooks = lambda: self.keep_release(convert)
 
     def late_cells(self, notebook: NotebookNode, lab: Lab) -> str:
-        """Return the cells that came or went after learners handed in, when nbgrader accepts no
-        change; "" for none."""
+        """Return the cells that were added or removed after learners handed in, which nbgrader
+        does not accept; "" if there are none."""
         names = {
             cell.metadata.nbgrader["grade_id"]
             for cell in notebook.cells
@@ -100,7 +100,7 @@ class ReleaseExporter(NotebookExporter):
         return ""
 
     def keep_release(self, convert: Callable[[], None]) -> None:
-        """Convert; if that fails, restore the former release."""
+        """Convert; if that fails, restore the previous release."""
         folder = Path(self.parent.coursedir.format_path("release", ".", "."))
         names = {Path(each).name for each in self.parent.assignments}
         with TemporaryDirectory(prefix=".release-", dir=self.parent.coursedir.root) as copies:
@@ -145,8 +145,8 @@ class JudgeExporter(NotebookExporter):
     """Lets `nbgrader autograde` and formgrader's button grade as `tinyllm grade` does.
 
     nbgrader would convert each notebook twice, and ask its database several questions a cell.
-    Its command and its list of learners stay; the rest is ours, so that both roads are one. The
-    price: its hooks before and after a conversion do not run.
+    Its command and its list of learners stay; the rest is ours, so that both commands give the
+    same result. The price: its hooks before and after a conversion do not run.
     """
 
     def __init__(self, **options: Any):
@@ -173,7 +173,7 @@ class JudgeExporter(NotebookExporter):
 
 
 class InThisProcess:
-    """A pool of one, whose judge is warm when formgrader's button is pressed again."""
+    """A pool of this process only, whose judge stays warm for formgrader's button."""
 
     unsandboxed, cpu_seconds, width, patience = None, CPU_SECONDS, 1, None
 
@@ -209,8 +209,9 @@ class FeedbackPage(Exporter):
 
 @contextmanager
 def course_of(exporter: Exporter) -> Iterator[tuple[Course, list[str]]]:
-    """The course folder of an nbgrader command, with its rules of now, and the learners that
-    the command is about. Its remarks go to nbgrader's log, and its errors are nbgrader's."""
+    """Return the course folder of an nbgrader command, with its current rules, and the learners
+    that the command is about. Its remarks go to nbgrader's log, and its errors are
+    nbgrader's."""
     course = course_in(exporter.config)
     try:
         yield course, [Path(folder).parent.name for folder in exporter.parent.assignments]

@@ -18,8 +18,7 @@ DAY = 24 * 60 * 60
 
 
 class CoursePenalty(LateSubmissionPlugin):
-    """Takes off `late.percent_a_day` of the points for each day begun; else nbgrader's
-    penalty."""
+    """Takes off `late.percent_a_day` of the points per day begun; else nbgrader's penalty."""
 
     def late_submission_penalty(
         self, student_id: str, score: float, total_seconds_late: float
@@ -31,8 +30,8 @@ class CoursePenalty(LateSubmissionPlugin):
 
 
 class ReleaseFeedback(ExchangeReleaseFeedback):
-    """nbgrader's own for learners who handed in through its exchange; nbgrader's would stop at
-    the first who did not."""
+    """Releases feedback to learners who handed in through nbgrader's exchange; nbgrader's own
+    class would stop at the first who did not."""
 
     def copy_files(self) -> None:
         left_out, given = [], []

@@ -1,9 +1,9 @@
-"""The grades of a lab as they were given out, so that none changes unnoticed.
+"""The published grades of a lab, so that none changes unnoticed.
 
 course/published/LAB.json holds, for each learner, `last`: the grade as the last run left it;
-`out`: as it was given out last; `earlier`: [day, total] of what was given out before that.
+`out`: the grade that was published last; `earlier`: [day, total] of those published before it.
 
-A grade is given out by `tinyllm export` (to a platform, or in a page of feedback) and by
+A grade is published by `tinyllm export` (to a platform, or in a page of feedback) and by
 `nbgrader release_feedback`. From then on each run compares with that grade, and until then with
 the run before.
 """
@@ -60,11 +60,11 @@ class Grade:
 
     @property
     def possible(self) -> float:
-        """The points that there are; a record without its parts has none."""
+        """The possible points; 0 for a record without parts."""
         return round(sum(part.possible for part in self.parts.values()), 2)
 
     def is_as(self, other: Grade) -> bool:
-        """Whether both are the same points of the same points."""
+        """Whether both are the same points out of the same possible points."""
         same_possible = not (self.parts and other.parts) or self.possible == other.possible
         return self.total == other.total and same_possible
 
@@ -80,7 +80,7 @@ class Change:
 
     before: Grade
     now: Grade
-    is_given_out: bool  # that before
+    is_given_out: bool  # whether the old grade was published
 
     @property
     def fell(self) -> bool:
@@ -156,8 +156,7 @@ class Published:
             ) from error
 
     def change(self, learner: str, now: Grade) -> Change | None:
-        """Return the change since the published grade, or, if there is none, since the last
-        run."""
+        """The change since the published grade, or, if there is none, since the last run."""
         before = self.out.get(learner, self.last.get(learner))
         if before is None or before.total is None or before.is_as(now):
             return None

@@ -2,7 +2,7 @@
 
     automatic + by hand + written + extra credit - late penalty = total
 
-A person's points count, whatever the checks give, until a person changes them. If the answer
+A person's points replace those of the checks until a person changes them. If the answer
 has changed since, nbgrader's mark `needs manual grade` is set, and every page shows it."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CellGrade:
 
     @property
     def waiting(self) -> bool:
-        """Whether a person has to grade it, perhaps again because the answer has changed."""
+        """Whether a person has to grade it, perhaps again because the answer changed."""
         return self.counted and self.flagged
 
     @property
@@ -90,7 +90,7 @@ class Standing:
 
     @property
     def excused(self) -> bool:
-        """From the whole lab."""
+        """Whether the learner is excused from the whole lab."""
         return bool(self.exercises) and not self.counted
 
     @property
@@ -167,7 +167,7 @@ def empty_standing(rules: LabRules, learner: str) -> Standing:
 def standings(
     gradebook: api.Gradebook, rules: LabRules, learners: Collection[str] | None = None
 ) -> dict[str, Standing]:
-    """Return {learner: standing} of those in the gradebook, or of some; in two queries."""
+    """{learner: standing} of the learners in the gradebook, or of some; in two queries."""
     columns = (api.SubmittedAssignment.timestamp, api.SubmittedNotebook.late_submission_penalty,
                api.Grade.auto_score, api.Grade.manual_score, api.Grade.extra_credit,
                api.Grade.needs_manual_grade)  # fmt: skip
@@ -199,7 +199,7 @@ def rows(
     lab_name: str,
     learners: Collection[str] | None = None,
 ) -> Iterable[tuple]:
-    """Return (learner, cell, columns) of all that a table of cells has of a lab, or of some."""
+    """Return (learner, cell, columns) of a lab's rows in a table of cells."""
     query = (
         book.db.query(api.SubmittedAssignment.student_id, api.BaseCell.name, *columns)
         .select_from(table)

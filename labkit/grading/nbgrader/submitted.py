@@ -1,4 +1,5 @@
-"""A submission on its way: the file that was handed in, its verdicts, its graded notebook."""
+"""The stages of a submission: the file that was handed in, its verdicts, its graded
+notebook."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from labkit.grading.judge.notebook_file import MAX_NOTEBOOK
 
 NO_NAME = re.compile(
     r"[\r\n\ud800-\udfff]"
-)  # in names that nbgrader and databases cannot store
+)  # characters in names that nbgrader and databases cannot store
 
 
 class Remark(NamedTuple):
@@ -45,7 +46,7 @@ class SubmittedFile:
 
     @property
     def problem(self) -> str:
-        """The reason if it belongs to no learner or cannot be read; "" if all is well."""
+        """The reason why it belongs to no learner or cannot be read; "" if there is none."""
         if NO_NAME.search(self.learner):
             return "the folder's name has line breaks, or letters that are no UTF-8"
         if self.path.resolve() != self.path:
@@ -59,17 +60,16 @@ class SubmittedFile:
         return Remark(f"{self.problem}; not graded", self.learner)
 
     def read(self) -> bytes:
-        """Return the content of the file; of a file that is too large, only as much as its
-        refusal needs."""
+        """Return the content of the file; only the beginning of a file that is too large."""
         try:
             return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
-        except OSError:  # or no more, while the class is graded
+        except OSError:  # or deleted, while the class is graded
             return b""
 
 
 class GradedFile(NamedTuple):
-    """A submission, its verdicts, its graded notebook, and the one before that; if both are the
-    same object, it is up to date."""
+    """A submission, its verdicts, its graded notebook, and the previous graded notebook; if
+    these are the same object, it is up to date."""
 
     handed: SubmittedFile
     submission: GradedSubmission

@@ -13,7 +13,7 @@ from labkit.course.files import read_plain, write_whole
 
 MANIFEST = Path("collected", "manifest.json")
 STAMP = "timestamp.txt"
-STAMP_BYTES = 100  # the most of it
+STAMP_BYTES = 100  # the most bytes that are read
 # 2026-03-01 12:00:00.000000 UTC
 FORM = re.compile(r"[12]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Za-z+-][\w/+:-]*)?",
                   re.ASCII)  # fmt: skip
@@ -26,12 +26,12 @@ def parse_timestamp(text: bytes) -> datetime | None:
     try:
         stamp = text.decode("utf-8").strip()
         return parse_utc(stamp).replace(tzinfo=timezone.utc) if FORM.fullmatch(stamp) else None
-    except Exception:  # dateutil raises whatever it stumbles over
+    except Exception:  # dateutil raises errors of any type
         return None
 
 
 def read_timestamp(folder: Path) -> datetime | None:
-    """Return the time of a folder of submitted/; None without a file in nbgrader's form."""
+    """The time of a folder in submitted/; None without a timestamp in nbgrader's form."""
     try:
         return parse_timestamp(read_plain(folder / STAMP, STAMP_BYTES + 1))
     except OSError:

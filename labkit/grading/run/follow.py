@@ -22,7 +22,7 @@ from labkit.grading.run.results import Results
 def apply_course_rules(course: Course, lab: Lab) -> None:
     """Write points, deadlines, excuses and penalties into the gradebook and the notebooks.
 
-    The notebooks come last: if this stops in between, the next run does it again.
+    The notebooks come last: if this is interrupted, the next run repeats it.
     """
     rules, late = course.rules.of(lab), course.late
     results = Results(course.root, lab).of_class() or {}

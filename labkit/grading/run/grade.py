@@ -23,7 +23,7 @@ from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.run.screen import print_line, print_screen, total_lines
 from labkit.sandbox.bubblewrap import Sandbox
 
-MOST_REMARKS = 8  # that are printed
+MOST_REMARKS = 8  # remarks that are printed
 MAX_REMARK = 300  # characters: a remark may contain a name that a learner chose
 COLUMNS = (
     *(progress.TextColumn("{task.description}"), progress.BarColumn()),
@@ -95,7 +95,7 @@ def print_changes(results: Iterable[LabResults], console: Console) -> None:
 
 
 def print_remarks(remarks: Iterable[Remark], console: Console) -> None:
-    """Print each remark once, on one line; of many, the first."""
+    """Print each remark once, on one line, and only the first of many."""
     every = [*map(str, dict.fromkeys(remarks))]
     for remark in every[:MOST_REMARKS]:
         text = one_line(remark if len(remark) <= MAX_REMARK else f"{remark[:MAX_REMARK]}…")

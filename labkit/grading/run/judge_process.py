@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from labkit.grading.judge.judge import Judge
     from labkit.sandbox.launch import WorkerLauncher
 
-PRELOAD = (__name__, "labkit.grading.judge.judge")  # with torch; the parent needs none
+# these import torch, which the parent does not need
+PRELOAD = (__name__, "labkit.grading.judge.judge")
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
 
 def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
-    """Return the verdict on the bytes of one notebook; before: earlier labs' answers as
-    JSON."""
+    """The verdict on the bytes of one notebook; before: earlier labs' answers as JSON."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
         return replace(judge_for(spec).grade(data, earlier), made_by=spec.made_by)
@@ -79,7 +79,7 @@ def running_workers() -> WorkerLauncher:
     workers.__enter__()
     workers.prepare()
     at_end_of_pool_process(workers.__exit__)
-    atexit.register(workers.__exit__)  # of any other process
+    atexit.register(workers.__exit__)  # in any other process
     return workers
 
 
@@ -89,13 +89,13 @@ def begin(sandbox: Sandbox) -> None:
     given_sandbox = sandbox
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the process that submits
     threading.Thread(target=end_with_parent, daemon=True).start()
-    warnings.simplefilter("ignore")  # torch warns of what a listed mistake does
+    warnings.simplefilter("ignore")  # some listed mistakes make torch warn
     gc.freeze()  # loaded modules never become garbage: do not scan them
     running_workers()
 
 
 def warm_up() -> None:
-    """Nothing; but the process that runs it has started, with all it needs."""
+    """Do nothing: once this has run, the process has started with all its imports."""
 
 
 def end_with_parent() -> None:

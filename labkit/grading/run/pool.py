@@ -1,6 +1,7 @@
 """The executor that judges: processes of this machine, or the workers of a Dask cluster.
 
-Processes and not threads: one that hangs or dies can be ended alone. The price is an import of
+Processes and not threads, since a process that hangs can be ended without the others. The price
+is an import of
 torch, which the fork server makes once for all of them.
 
 Both are executors of concurrent.futures and get the same function, judge_process.grade. An
@@ -65,7 +66,7 @@ class GradingPool:
         self.unsandboxed, self.patience = unsandboxed, patience
         self.cpu_seconds, self.announce = cpu_seconds, announce
         self.starting: futures.Future[RunningExecutor] | None = None
-        self.running: RunningExecutor | None = None  # started, and in use
+        self.running: RunningExecutor | None = None  # the executor in use
 
     def __enter__(self) -> GradingPool:
         return self
@@ -127,7 +128,7 @@ class GradingPool:
 def local_processes(pool: GradingPool) -> RunningExecutor:
     """Processes of this machine, forked from a server that has imported torch once."""
     context = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
-    if FORKSERVER:  # it imports torch while the sandbox is tried here
+    if FORKSERVER:  # the server imports torch while the sandbox is tried in this process
         context.set_forkserver_preload(["__main__", *judge_process.PRELOAD])
         forkserver.ensure_running()
     first = (pool.sandbox(),)

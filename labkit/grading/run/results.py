@@ -1,11 +1,12 @@
 """Finished gradings: a JSON file each, named by a hash of the submission and of the judge.
 
-A result that exists is never made again, however the run before ended. A changed submission,
+An existing result is never computed again, no matter how the previous run ended. A changed
+submission,
 check, reference or released stub has a different name; its first half depends on the submission
 alone. A result holds shares of the points, not points.
 
-A file per result survives a kill at any moment, which a database of ours would have to be
-taught. The price: results of earlier versions stay until somebody deletes them."""
+A file per result survives a kill at any moment; a database of ours would need code for that.
+The price: results of earlier versions stay until somebody deletes them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from labkit.grading.nbgrader.published import HAND_IN
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
-# Files that can change a score; a change of colors, commands or pages grades nothing again.
+# Files that can change a score; a change of colors, commands or pages causes no new grading.
 JUDGING = (
     *("labkit/course/*.py", "labkit/course/labs/*_{lab}.toml"),
     "labkit/sandbox/**/*.py",
@@ -46,8 +47,7 @@ JUDGING = (
 
 @cache
 def judging(lab: str) -> str:
-    """Return the versions of everything that can change a score: a hash of the course's files,
-    torch and Python."""
+    """The versions of all that can change a score: our files (a hash), torch, Python."""
     names = [name.format(lab=lab) for name in JUDGING]
     checks = hash_of(path for name in names for path in ROOT.glob(name))
     return f"checks {checks}, torch {version('torch')}, Python {platform.python_version()}"
@@ -55,7 +55,7 @@ def judging(lab: str) -> str:
 
 @dataclass(frozen=True)
 class GradingSpec:
-    """All that a process on any machine needs to judge submissions of a lab."""
+    """Everything that a process on any machine needs to judge submissions of a lab."""
 
     lab: str  # its module
     released: str  # the notebook as JSON
@@ -79,12 +79,12 @@ class GradingSpec:
 
     @property
     def made_by(self) -> str:
-        """`judging` as people read it."""
+        """The versions of `judging` as text for people."""
         return re.sub(r"(checks \w{7})\w*", r"\1", self.judging)
 
     def key(self, data: bytes, before: str = "") -> str:
-        """Return the name of the result for this content, after those answers to earlier labs:
-        half of it is a hash of the submission, and half of the judge."""
+        """Return the name of the result for this content and these answers to earlier labs: a
+        hash of the submission, then a hash of the judge."""
         judges = f"{self.judging} {self.cpu_seconds} ".encode()
         halves = ((data, before.encode()), (judges, self.stubs, self.secret))
         return "".join(hash_parts(half)[:HAND_IN] for half in halves)
@@ -126,8 +126,7 @@ class Results:
         return {learner: self.get(key or "") for learner, key in self.keys().items()}
 
     def keys(self) -> dict[str, str | None]:
-        """Return {learner: the key of their record} as the lab was graded last; GradingError if
-        the list is damaged."""
+        """{learner: the key of their record} of the last grading; GradingError if damaged."""
         if not self.learners.exists():
             return {}
         try:

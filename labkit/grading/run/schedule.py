@@ -2,8 +2,8 @@
 
 A verdict is stored as soon as it exists and never made again, so a run that was stopped or
 killed goes on where it was. A submission whose judging process died or hung is judged once
-more, alone, when all others are done; so is one that the wall clock stopped, since the machine
-was perhaps busy. One that fails twice needs a person.
+more, alone, after all others; so is one that the wall clock stopped, as the machine may have
+been busy. One that fails twice needs a person.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from labkit.sandbox.bubblewrap import GradingError
 
 BATCH = 32  # results that the gradebook gets in one transaction
 POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
-Class = dict[str, GradedSubmission]  # by learner, sorted
+Class = dict[str, GradedSubmission]  # sorted by learner
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,12 @@ def grade_lab(
 
     pool            judges a submission, in some process
     progress        called with the numbers of submissions done and of all
-    fresh           grade again what has a result
-    as_published    leave what was given out for the same notebook, whatever judged it
+    fresh           also grade submissions that have a result
+    as_published    keep a published grade of the same notebook, whichever version judged it
     only            some learners; by default all
-    Returns {learner: verdict}. Where the judge fails at a submission, although the reference is
-    right, the learner gets a remark and no grade. Raises GradingError if nothing can be graded.
+    Returns {learner: verdict}. If the judge fails for a submission although the reference
+    passes, the learner gets a remark and no grade. Raises GradingError if nothing can be
+    graded.
     """
     released, points = course.released(lab), course.rules.lab(lab)
     options = {"unsandboxed": pool.unsandboxed, "cpu_seconds": pool.cpu_seconds}
@@ -123,8 +124,7 @@ def graded_file(
     task: Task,
     submission: GradedSubmission,
 ) -> list[GradedFile]:
-    """Return the entry for the gradebook. An error of the course at this notebook becomes a
-    remark."""
+    """The entry for the gradebook. An error of the course at this notebook becomes a remark."""
     learner, lab, remarks = task.handed.learner, task.handed.lab, course.remarks
     mark = mark_of(spec.released.encode(), task.key, submission)
     try:
@@ -152,8 +152,7 @@ def task_of(
     results: Results,
     keys_out: Mapping[str, str],
 ) -> Task:
-    """Return the task of a submission, by the result that was given out if that is of the same
-    one."""
+    """The task of a submission, by the result that was given out if that is of the same one."""
     data, before = handed.read(), as_json(course.answers(earlier_labs(lab), handed.learner))
     key, given = spec.key(data, before), keys_out.get(handed.learner, "")
     if given[:HAND_IN] == key[:HAND_IN] and results.get(given):
@@ -199,8 +198,7 @@ def judged(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes
 
 
 def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
-    """Keep the pool busy. Tasks that were in flight when the pool broke or hung get an
-    error."""
+    """Keep the pool busy. Tasks in flight when the pool broke or hung get an error."""
     running: dict[Future[GradedSubmission], Task] = {}
     while True:
         for task in islice(tasks, max(0, pool.width - len(running))):
@@ -209,7 +207,7 @@ def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outco
             return
         done, _ = wait(running, timeout=pool.patience, return_when=FIRST_COMPLETED)
         is_broken = not done
-        for future in [future for future in running if future in done]:  # in their order
+        for future in [future for future in running if future in done]:  # in order
             task, outcome = running.pop(future), outcome_of(future)
             is_broken |= isinstance(outcome, POOL_BROKE)
             yield task, outcome

@@ -17,16 +17,15 @@ from labkit.grading.class_report.class_results import LabResults, causes
 from labkit.grading.class_report.remarks import change_line, remarks_on
 from labkit.grading.nbgrader.course import Course
 
-MISTAKES = 4  # the commonest that are printed
+MISTAKES = 4  # mistakes that are printed
 LOOKS = 3  # learners who need a look that are printed
-REMARKS = 2  # on the course as a whole
+REMARKS = 2  # remarks on the course as a whole
 
 
 def print_screen(
     results: LabResults, course: Course, written: Sequence[Path], console: Console
 ) -> None:
-    """Print totals, the commonest mistakes, learners who need a look, and the paths of the
-    rest."""
+    """Print totals, common mistakes, learners who need a look, and paths of the rest."""
     lines = total_lines(results) + [change_line(results)] * bool(change_line(results))
     if found := causes([results]):
         lines += ["", "Commonest reasons for lost points"]
@@ -59,8 +58,7 @@ def print_line(console: Console, text: str) -> None:
 
 
 def total_lines(results: LabResults) -> list[str]:
-    """Return lines with the numbers of graded and ungraded learners, points, and open
-    questions."""
+    """Return lines with numbers of graded and other learners, points, open questions."""
     late = sum(bool(entry.standing.late_penalty) for entry in results.handed)
     counts = {
         "not gradable": len(results.not_gradable),

@@ -29,7 +29,7 @@ from labkit.learner.figures.drawing import (
     show_svg,
 )
 
-# {module of a lab: (color, name of its part, description of the part)}
+# {a lab's module: (color, name of its part, description of the part)}
 DRAWN = {
     "rmsnorm": (SKY, said("norms"), said("the norms and the residual additions")),
     "rope": (ORANGE, said("positions"), said("the rotation of queries and keys")),
@@ -121,8 +121,7 @@ def draw(lit: str | None = None, config: Any = None) -> str:
 
 
 def style(names: list[str], lit: str | None, is_wire: bool = False) -> str:
-    """Return the CSS of a group: the color of the lit part (of its first part if all are lit),
-    else grey."""
+    """Return the CSS of a group: its part's color if lit (the first one's), else grey."""
     stream = next((name for name in names if name in STREAMS), None)
     parts = ["gqa"] if stream else [name for name in names if name in DRAWN]
     if lit is None:

@@ -75,7 +75,7 @@ STYLE = {
 }
 plt.rcParams.update(STYLE)
 
-PIXELS_PER_INCH = 96  # on the page; the picture holds twice as many
+PIXELS_PER_INCH = 96  # pixels on the page; the picture has twice as many
 
 
 def show(figure: Figure, text: str) -> None:
@@ -83,7 +83,7 @@ def show(figure: Figure, text: str) -> None:
 
     `text` is also the caption below the picture: a key of CAPTIONS, "1.cloud", or the text
     itself, put together from the figure's own numbers. Outside a notebook it is printed
-    instead of the picture. Where a prediction has the key as its name, its outcome follows.
+    instead of the picture. If a prediction has this key, its outcome follows.
     """
     if text[:1].isdigit() and text not in CAPTIONS:
         raise KeyError(f"{text!r} is no caption: add it to labkit/course/labs")
@@ -101,7 +101,7 @@ def show(figure: Figure, text: str) -> None:
         show_now(outcome(text))
 
 
-# backgrounds of words, for things that have only a number, such as experts
+# backgrounds of words, for things with only a number, such as experts
 YELLOW = "#F0E442"
 DISTINCT = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, YELLOW)
 
@@ -112,7 +112,7 @@ def shade(
     columns: int = 84,
     kinds: Sequence[int] | None = None,
 ) -> Figure:
-    """Draw a text with each piece the darker the larger its weight.
+    """Draw a text in pieces, darker for larger weights.
 
     kinds    a number for each piece: it picks a colour of DISTINCT and is written, small,
              behind the piece

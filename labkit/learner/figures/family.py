@@ -48,14 +48,14 @@ class Model:
     year: int
     category: str  # causal, prefix (sees all of a prompt both ways) or encoder-decoder
     billions: float  # parameters, as published
-    active: float  # of them for one token, as published; by default all
+    active: float  # parameters that one token uses, as published; by default all
     norm: str
     placement: str
     position: str
     activation: str
     window: str  # share of the layers that see only the last few tokens
     state: str  # layers with a state; their key heads, value heads, features of each
-    layers: int  # of the encoder and of the decoder each, if there are two
+    layers: int  # layers of the encoder and of the decoder each, if there are two
     width: int  # hidden_size
     heads: int
     kv_heads: int  # None if the cache holds latents
@@ -67,7 +67,7 @@ class Model:
     expert_inner: int
     dense_layers: int  # the first ones, without experts
     kv_latent: int
-    rope_dim: int  # of a key, beside its latent
+    rope_dim: int  # dimensions of a key in addition to its latent
     extra: str
     source: str  # an arXiv number, or an address
 
@@ -116,7 +116,7 @@ def _model(row: dict[str, str]) -> Model:
 
 
 MODELS = _load()
-# What `table` shows
+# The columns of `table`
 COLUMNS = [
     "name", "year", "category", "billions", "active", "norm", "placement", "position",
     "activation", "attention", "window", "state", "layers", "width", "heads", "kv_heads",

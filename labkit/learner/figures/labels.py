@@ -1,8 +1,8 @@
 """Translates the labels of a figure when it is rendered.
 
 The code that draws is in English in every edition. A message may have placeholders,
-"layer {0}"; the text in a placeholder is translated, too, if it is a message. The price is to
-recognize a composed label by patterns.
+"layer {0}"; the text in a placeholder is translated, too, if it is a message. The price is that
+composed labels have to be recognized by patterns.
 
 It needs matplotlib, so nothing that `import labkit` loads may import this module.
 """
@@ -24,7 +24,7 @@ PLACE = re.compile(r"\{\d\}")
 
 
 def label(text: str) -> str:
-    """Translate a label; one that is in no catalog stays as it is."""
+    """Translate a label; a label that is in no catalog stays unchanged."""
     if language() == ENGLISH or not re.search("[a-z]{2}", text):
         return text
     if (translated := tr(text)) != text:
@@ -32,7 +32,8 @@ def label(text: str) -> str:
     for pattern, message in _patterns(language()):
         if found := pattern.fullmatch(text):
             return tr(message).format(*map(label, found.groups()))
-    if "\n" not in text or "_\n" in text:  # the latter is a name in code, which was too long
+    # the latter may be a name in code, cut because it was too long
+    if "\n" not in text or "_\n" in text:
         return text
     return "\n".join(map(label, text.split("\n")))
 

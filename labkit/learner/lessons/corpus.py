@@ -52,7 +52,7 @@ def _with_fault(
 
 
 def _altered(text: str, rng: Random) -> str:
-    """Return the text with a different name of its hero, or without its last sentence."""
+    """Return the text with a different name for its hero, or without its last sentence."""
     sentences = split_sentences(text)
     if rng.random() < 0.5:
         return " ".join(sentences[:-1])

@@ -1,7 +1,7 @@
 """Training data, generated from row numbers instead of stored.
 
-A run can resume at any step and needs no files; the price is to generate and tokenize the
-text again in each run.
+A run can resume at any step and needs no files; the price is that each run generates and
+tokenizes the text again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Validation:
     def bits_per_byte(
         self, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]
     ) -> float:
-        """Return the bits that the model needs per byte of text, special tokens spelled out.
+        """Return the model's bits per byte of text, with special tokens spelled out.
 
         The first token of a document is given. The model's mode is restored afterwards.
         """

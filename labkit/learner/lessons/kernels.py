@@ -20,7 +20,7 @@ from labkit.sandbox.inside.kernels.profile import Profile as Profile
 from labkit.sandbox.inside.kernels.profile import profiled as profiled
 
 make_strict()
-RECORDED = Path(__file__).with_name("kernels.json")  # by benchmarks/kernels.py, two runs
+RECORDED = Path(__file__).with_name("kernels.json")  # two runs of benchmarks/kernels.py
 # NVIDIA's data sheet of the H200: bytes per second, and dense bfloat16 operations per second
 H200_BYTES, H200_OPERATIONS = 4.8e12, 989e12
 # Operations per number of the largest tensor, counted by hand from the formulas
@@ -39,7 +39,7 @@ BYTES = {
     "int8 matvec": 1 + 4 / 128,
     "int4 matvec": 0.5 + 4 / 128,
 }
-ATTEND = "scaled_dot_product_attention"  # of lab 03
+ATTEND = "scaled_dot_product_attention"  # the function of lab 03
 
 
 class TorchBytes(TorchDispatchMode):

@@ -64,16 +64,17 @@ def tokenizer() -> Any:
 
 
 def decoder() -> tuple[Any, str]:
-    """Return the classes (Qwen3Config, Qwen3ForCausalLM) to train, and a text on their author.
+    """Return the classes (Qwen3Config, Qwen3ForCausalLM) to train, and a text that says who
+    wrote them.
 
-    They are the learner's of labs 01 to 06, completed by the reference; the reference's if
-    those do not train.
+    They are the learner's code of labs 01 to 06, completed by the reference; or the
+    reference's, if that code does not train.
     """
     notes: list[str] = []
     code = your_code(DECODER_LABS, notes.append)
     try:
         return _check_training(code), " ".join(notes)
-    except Exception as error:  # a learner's code may fail in any way
+    except Exception as error:  # a learner's code may raise anything
         notes.append(tr("It does not train: {error}.", error=error_text(error)))
     notes.append(tr("The course's own model trains instead."))
     return _check_training(reference()), " ".join(notes)
@@ -106,7 +107,7 @@ def build(seed: int = 0, **changes: Any) -> nn.Module:
 
 
 def keep(model: nn.Module) -> None:
-    """Save a trained model with the shipped tokenizer, for `tinyllm chat mine`."""
+    """Save a trained model with the shipped tokenizer for `tinyllm chat mine`."""
     try:
         save(model, model.config, trained_folder(), next(iter(SHIPPED.values())))
     except CheckpointError as error:
@@ -125,7 +126,7 @@ def load_kept() -> nn.Module:
     code = SimpleNamespace(Qwen3Config=found[0], Qwen3ForCausalLM=found[1])
     model = checkpoint.load(trained_folder(), code, torch.float32).train()
     for weight in model.parameters():
-        weight.data = weight.data.clone()  # the mapped file stays as it is
+        weight.data = weight.data.clone()  # the mapped file stays unchanged
     return model
 
 
@@ -139,7 +140,7 @@ def tell(
     temperature: float = 0.7,
     seed: int = 0,
 ) -> list[str]:
-    """Sample `count` answers to a request, without a cache: lab 07 may be unfinished."""
+    """Sample `count` answers to a request, without a cache, as lab 07 may be unfinished."""
     ids = tokenizer.encode(prompt(request), add_special_tokens=False).ids
     start, end = len(ids), tokenizer.token_to_id(END_OF_TURN)
     rows = torch.tensor([ids] * count)

@@ -1,7 +1,7 @@
 """Lab 14's estimate of a layout over many devices: memory, bytes sent, time.
 
-Arithmetic is left out: with few texts it is hidden behind the reading of weights, and no
-layout changes it. So the estimate is too good for large batches.
+Arithmetic is left out: with few texts it takes less time than reading the weights, and it is
+the same in every layout. So the estimate is too optimistic for large batches.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, 
         "ms": time of the step, "tokens/s": of all devices together}
     """
     experts, others = weights(config)
-    rows = -(-texts // layout.copies)  # texts of one copy
+    rows = -(-texts // layout.copies)  # texts per copy
     kv_heads = max(config.num_key_value_heads / layout.tensor, 1)
     per_token = 2 * config.num_hidden_layers * kv_heads * config.head_dim * BYTES
     weight_bytes = BYTES * (experts / layout.expert + others / layout.tensor)

@@ -1,4 +1,4 @@
-"""Recorded runs of lab 08's model, sold for a budget of operations, and one unseen run."""
+"""Recorded runs of lab 08's model, which a budget of operations buys, and one unseen run."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ from labkit.model.tokenizer import Tokenizer
 from labkit.sandbox.inside.importer import PACKAGE, imported
 
 WAYS = ("data", "optimizer", "tensor")
-TEXTS, LENGTH, RATE = 8, 64, 3e-3  # of each step, on all ranks together
+# the texts of each step on all ranks together, their length, the rate
+TEXTS, LENGTH, RATE = 8, 64, 3e-3
 SIZES = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "head_dim": 16}
 SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 MODULES = ("config", "decoder", "parallel", "ranks", "training")

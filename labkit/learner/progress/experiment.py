@@ -1,7 +1,7 @@
 """An experiment that the learner designs: one thing varies, several seeds, a conclusion.
 
-Ranges are compared, without a test of significance: a learner can check a range by eye, and
-five numbers are too few to check its assumptions.
+Ranges are compared without a test of significance: a learner can check a range by eye, and five
+numbers are too few to check a test's assumptions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import comb
 from labkit.course.lang import ntr, tr
 from labkit.course.report import Report, Status
 
-ENOUGH = 5  # seeds; with three, ranges are apart by chance alone one time in ten
+ENOUGH = 5  # seeds; with three, ranges are separate by chance one time in ten
 
 
 def experiment(

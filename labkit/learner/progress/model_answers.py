@@ -26,8 +26,8 @@ def answered(lab: Lab) -> dict[str, bool | None]:
 
 
 def blank_note(lab: Lab, exercises: Collection[Exercise]) -> list[tuple[str, str]]:
-    """A row on exercises that the package answers while their cells in the saved notebook are
-    blank; no row if there are none, or no notebook is found."""
+    """Return a row on exercises that the package answers and the saved notebook leaves blank;
+    no row if there are none, or no notebook is found."""
     try:
         content = notebook_file.read(notebook_file.notebook_path(lab))
     except notebook_file.NotebookError:

@@ -1,8 +1,8 @@
 """Predictions: the learner's choice before a cell runs, compared with the outcome.
 
 The notebook has predict("1.why", "") before a cell. After the cell, outcome("1.why") or the
-figure of that name shows the outcome; from then on the choice is fixed. The
-lab's file in labkit/course/labs has the right one.
+figure of that name shows the outcome; from then on the choice is fixed. The right choice is in
+the lab's file in labkit/course/labs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def predict(name: str, choice: str = "") -> None:
 def outcome(name: str, shown: object = None) -> Report | None:
     """Report the outcome beside the learner's choice, which can no longer be changed.
 
-    shown    an object to display before
+    shown    an object to display first
     """
     if shown is not None:
         show_now(shown)

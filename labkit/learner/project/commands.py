@@ -55,7 +55,7 @@ def share(points: float, possible: float) -> str:
 
 
 def show(handed: Submission) -> None:
-    """Print what is handed in, exercise by exercise, and everything that may cost points."""
+    """Print the packed answers, exercise by exercise, and everything that may cost points."""
     table = Table("", tr("handed in"), tr("taken from"), tr("check"), tr("points at stake"))
     for each in handed.packed:
         e, empty = each.exercise, each.side is None

@@ -18,7 +18,7 @@ from labkit.course.syllabus import Lab
 from labkit.learner.project.notebook_file import NotebookError, way_back
 from labkit.learner.project.reset import project
 
-KERNEL = "python3"  # of the course's notebooks
+KERNEL = "python3"  # the kernel of the course's notebooks
 ANY_PYTHON = re.compile(r"python(3(\.\d+)?)?")  # Jupyter replaces these by its own Python
 
 
@@ -66,12 +66,13 @@ def kernels_python() -> str:
     (first, *_) = KernelSpecManager().get_kernel_spec(KERNEL).argv
     if ANY_PYTHON.fullmatch(first):
         return ""
-    same = Path(first).parent == Path(sys.executable).parent  # python, python3: one folder
+    # python and python3 are in one folder
+    same = Path(first).parent == Path(sys.executable).parent
     return "" if same else first
 
 
 def start(arguments: Sequence[str]) -> int:
     """Run JupyterLab and return its exit status; on POSIX this process becomes JupyterLab."""
-    if os.name != "nt":  # Ctrl-C is then its own
+    if os.name != "nt":  # JupyterLab then handles Ctrl-C itself
         os.execv(arguments[0], arguments)
     return subprocess.call(arguments)

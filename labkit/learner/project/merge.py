@@ -1,5 +1,5 @@
-"""Three-way merges of a module and of a notebook: the version that was given before, the
-learner's edit of it, and the version that is given now.
+"""Three-way merges of a module and of a notebook: the previous edition's version, the learner's
+edit of it, and the new edition's version.
 
 By exercise and by cell, and not by line as in git: there are no conflict markers in a
 learner's notebook. Where both sides changed a cell, the learner's stays.
@@ -34,8 +34,7 @@ def merge_module(lab: Lab, before: str, edited: str, now: str) -> str:
 
 
 def _added(before: str, edited: str, now: str) -> list[str]:
-    """The learner's own statements outside of exercises, without those that bind a name which
-    the new module binds"""
+    """The learner's own statements outside of exercises, without names of the new module"""
     known = {ast.unparse(node) for text in _outside(before) for node in _statements(text)}
     known.add(cells.FUTURE_LINE.strip())
     new = [
@@ -62,8 +61,8 @@ def merge_notebook(
 ) -> tuple[NotebookNode, list[str]]:
     """Return the new notebook with every cell that the learner wrote or changed.
 
-    A learner's own cell stays below the cell that it was below. Also returns the names of the
-    cells that both sides changed; there the learner's stays.
+    A learner's own cell stays below the same cell as before. Also returns the names of the
+    cells that both sides changed, where the learner's version stays.
     """
     given = {cell_name(cell): cell.source for cell in before.cells}
     names_now = {cell_name(cell) for cell in now.cells}
@@ -72,7 +71,7 @@ def merge_notebook(
     below: dict[str, list[NotebookNode]] = defaultdict(list)
     place = ""
     for cell, name in zip(edited.cells, names, strict=True):
-        cell.setdefault("id", uuid4().hex[:8])  # older notebooks have none
+        cell.setdefault("id", uuid4().hex[:8])  # cells of older notebooks have no id
         if name in names_now:
             copies[name], place = cell, name
         elif not name or cell.source != given[name]:

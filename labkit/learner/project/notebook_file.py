@@ -23,7 +23,7 @@ class NotebookError(Exception):
 
 
 def notebook_path(lab: Lab) -> Path:
-    """The notebook in the project, else the one in the current folder, as nbgrader has it"""
+    """The notebook in the project, else in the current folder, where nbgrader puts it"""
     file = Path(f"{lab.name}.ipynb")
     project = Path(workspace.folder()).parent / "notebooks" / file
     return file.absolute() if file.exists() and not project.exists() else project
@@ -45,7 +45,7 @@ def parse(data: bytes, path: Path | str) -> NotebookNode:
     try:
         content = nbformat.reads(data.decode(json.detect_encoding(data)), as_version=4)
         content.cells  # noqa: B018  raises an error if there are none
-    except Exception as error:  # nbformat raises many kinds
+    except Exception as error:  # nbformat raises many types of errors
         raise NotebookError(
             tr("{path} is not a notebook: {error}", path=path, error=error)
         ) from error
@@ -128,7 +128,7 @@ def put(content: NotebookNode, lab: Lab, exercise: Exercise, code: str) -> None:
     for cell, text in found:
         if text == cell.source:
             cell.source = code
-        else:  # one of several answers in the cell
+        else:  # the cell has several answers
             tail = text[len(text.rstrip()) :]
             cell.source = cell.source.replace(text, code.rstrip() + tail)
     if not found:

@@ -1,7 +1,7 @@
-"""Packing the file to hand in: the learner's notebook, with every exercise checked.
+"""Pack the file to hand in: the learner's notebook, with every exercise checked.
 
 If notebook and package differ, the answer that passes is packed, else the notebook's. Asking
-the learner would be safer, but is least wanted in the last minute before a deadline.
+the learner would be safer, but nobody wants questions in the last minute before a deadline.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PackedAnswer:
         """The reason why the answer does not pass, in a sentence; "" if it passes"""
         if self.report.passed or not self.side:
             return ""
-        rows = dict(reversed(self.report.rows))  # another exercise as the cause comes first
+        rows = dict(reversed(self.report.rows))  # first, whether another exercise is the cause
         cause = self.report.rows[0][0] == "note"
         return rows["note"] if cause else rows.get("why") or rows.get("look", "")
 
@@ -66,7 +66,7 @@ class Submission:
 
     path: Path
     packed: list[PackedAnswer]
-    written: dict[str, bool | None]  # of each written question, see written_answers
+    written: dict[str, bool | None]  # {id of a written question: ...}, see written_answers
 
 
 def prepare(lab: Lab, notebook: Path | None = None) -> Submission:

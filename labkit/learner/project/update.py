@@ -2,8 +2,8 @@
 
 An edition never contains the files that a learner edits (notebooks/ and the modules of
 tinyllm/): they are created from it, and a newer edition is merged into them. `.given/` in the
-project keeps each file as it was last given, which separates the learner's changes from the
-course's. A copy and not a git repository: a learner need not have git.
+project keeps the last edition's version of each file, which separates the learner's changes
+from the course's. A copy and not a git repository: a learner need not have git.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def given_files(lab: Lab) -> dict[str, str]:
     found = {f"tinyllm/{lab.module}.py": skeleton} if skeleton else {}
     path, folder = GIVEN / f"{lab.name}.ipynb", project() / "notebooks"
     if path.exists() and (folder.is_dir() or "JUPYTERHUB_USER" not in os.environ):
-        found[f"notebooks/{path.name}"] = path.read_text("utf-8")  # else nbgrader brings it
+        # otherwise nbgrader brings the notebook
+        found[f"notebooks/{path.name}"] = path.read_text("utf-8")
     return found
 
 

@@ -23,8 +23,8 @@ from labkit.learner.serve.worker import Worker
 from labkit.model.tokenizer import TextPieces, Tokenizer
 from labkit.model.values import CheckpointError
 
-LOCAL = ["127.0.0.1", "localhost"]  # else a page elsewhere could send a browser here
-NEW_TOKENS = 256  # of an answer, if the client does not say
+LOCAL = ["127.0.0.1", "localhost"]  # otherwise a foreign page could send a browser here
+NEW_TOKENS = 256  # tokens of an answer, if the client sets no limit
 PATHS = "there is POST /v1/chat/completions and GET /v1/models"
 
 
@@ -60,7 +60,7 @@ class Service:
     async def complete(self, request: Request) -> Any:
         _check_type(request)
         asked = parse_request(await request.body(), self.names)
-        try:  # a process may render the template: other answers go on meanwhile
+        try:  # rendering the template may need a process; other answers continue meanwhile
             async with self._template:
                 prompt = await asyncio.to_thread(self.tokenizer.chat_prompt, asked.messages)
         except CheckpointError as error:

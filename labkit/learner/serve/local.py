@@ -16,7 +16,7 @@ from labkit.course.lang import tr
 from labkit.model.chat.stream import ChatError
 
 HOST = "127.0.0.1"  # the interface asks for no key, so no other machine may reach it
-SECONDS = 5  # that answers under way have to end when the server stops
+SECONDS = 5  # seconds that answers under way get when the server stops
 ENGINE = {"num_blocks": 512, "block_size": 16, "budget": 128, "max_running": 16}
 
 

@@ -14,13 +14,13 @@ from labkit.course.syllabus import find_lab
 from labkit.learner import models, workspace
 from labkit.sandbox.inside.importer import PACKAGE, imported
 
-TRIALS = ((0, 9), (5, 12), (0, 9))  # of each prompt: its first token, its length
+TRIALS = ((0, 9), (5, 12), (0, 9))  # first token and length of each prompt
 
 
 def engine_parts(model: nn.Module, report: Callable[[str], object]) -> SimpleNamespace:
     """Return the parts of an engine, tried on the model before a client can use them.
 
-    report    called with a line that says whose they are
+    report    called with a line that says who wrote them
     """
     reference, lab = _parts("solutions"), find_lab("server")
     if not models.written(lab):
@@ -33,7 +33,7 @@ def engine_parts(model: nn.Module, report: Callable[[str], object]) -> SimpleNam
             parts = _parts(PACKAGE)
         wrong = _trial(parts, model) != _trial(reference, model)
         problem = tr("its answers are not those of the course's engine") if wrong else ""
-    except Exception as error:  # a learner's code may fail in any way
+    except Exception as error:  # a learner's code may raise anything
         problem = models.error_text(error)
     if problem:
         report(tr("Your engine cannot run yet: {problem}.", problem=problem))
@@ -50,8 +50,7 @@ def _parts(package: str) -> SimpleNamespace:
 
 
 def _trial(parts: Any, model: nn.Module) -> list[Any]:
-    """Return answers to prompts in chunks, with shared blocks, drafts, a grammar, and too few
-    blocks for all."""
+    """Return answers with chunks, shared blocks, drafts, a grammar, and too few blocks."""
     engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
     requests = [parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
                 for number, (first, size) in enumerate(TRIALS)]  # fmt: skip

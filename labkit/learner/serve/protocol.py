@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 ROLES = ("assistant", "developer", "system", "user")
-# Options that would change the answer and are not supported, with the values that do not
+# Unsupported options that would change the answer, with the values that change nothing
 NEUTRAL = {
     "n": (1,), "top_p": (1, 1.0), "frequency_penalty": (0, 0.0), "presence_penalty": (0, 0.0),
     "logit_bias": ({},), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],),
 }  # fmt: skip
 MOST_STOPS, LONGEST_STOP, LARGEST_SCHEMA = 4, 200, 10_000
-SUPPORTED_KEYWORDS = {"type", "enum", "title", "description"}  # of a field in a schema
+SUPPORTED_KEYWORDS = {"type", "enum", "title", "description"}  # keys of a field in a schema
 SCHEMA = (
     "response_format must be text, or a json_schema of an object with properties that have a "
     "type or an enum, and no more"
@@ -47,15 +47,14 @@ class ChatRequest:
     temperature: float
     seed: int
     stops: list[str]
-    fields: dict[str, Any] | None  # of the JSON object that is asked for; None: plain text
+    fields: dict[str, Any] | None  # fields of the requested JSON object; None: plain text
     stream: bool
     wants_usage: bool
 
 
 def parse_request(body: bytes, models: Sequence[str]) -> ChatRequest:
-    """Parse the body of a request for one of these models.
-
-    Errors: ApiError names the field and what it may be
+    """Parse the body of a request for one of these models. Errors: ApiError, with the field and
+    its possible values
     """
     try:
         options = json.loads(body)
@@ -86,7 +85,8 @@ def parse_request(body: bytes, models: Sequence[str]) -> ChatRequest:
 
 def _number(options: dict, name: str, default: Any, low: int, high: int, *kinds: type) -> Any:
     value = options.get(name, default)
-    if value is default or (type(value) in kinds and low <= value <= high):  # false for NaN
+    # NaN fails this test
+    if value is default or (type(value) in kinds and low <= value <= high):
         return value
     number = "a number" if float in kinds else "a whole number"
     raise ApiError(400, f"{name} must be {number} from {low} to {high}", name)

@@ -1,6 +1,6 @@
 """The only thread that touches the engine: requests go in, tokens come out.
 
-One thread and no lock: an engine of a learner need not be thread-safe.
+One thread instead of locks, so a learner's engine need not be thread-safe.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MOST = 64  # requests under way at a time
 class Worker:
     """One engine; the event loop has its thread run one pass after another.
 
-    make_engine    makes an engine; after an exception a fresh one goes on
+    make_engine    makes an engine; after an exception a fresh one replaces it
     """
 
     def __init__(self, make_engine: Callable[[], Any]):
         self.make_engine, self.engine = make_engine, make_engine()
-        self.queues: dict[int, asyncio.Queue] = {}  # by number of the request
+        self.queues: dict[int, asyncio.Queue] = {}  # by the number of the request
         self._thread = ThreadPoolExecutor(1, "engine")
         self._passes: asyncio.Task | None = None
         self._stopping = False
@@ -70,7 +70,7 @@ class Worker:
             try:
                 for request, tokens in await self._run(lambda: self.engine.step()):
                     self._put(request.number, tokens, request.reason)
-            except Exception as error:  # the engine may be a learner's
+            except Exception as error:  # a learner's engine may raise anything
                 self._end_all(ApiError(500, f"{type(error).__name__}: {error}"))
                 self.engine = self.make_engine()
 

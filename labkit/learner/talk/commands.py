@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 LEARNERS_PACKAGE = "tinyllm"  # unfinished parts come from the reference
-PACKAGE = "solutions"  # the default of train and measure
+PACKAGE = "solutions"  # the default of `train` and `measure`
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 ModelName = Annotated[
@@ -120,7 +120,8 @@ class ModelOptions:
         else:
             code = named_package(self.package)
         place = usable_device(self.device)
-        kind = torch.float32 if self.int8 or is_slow_in_half(place) else None  # None: as stored
+        # None: the dtype of the file
+        kind = torch.float32 if self.int8 or is_slow_in_half(place) else None
         self._sampling({})
         folder = checkpoint.existing(resolve(self.model))
         tokenizer = Tokenizer(folder)
@@ -248,8 +249,8 @@ def load_package(name: str) -> ModuleType:
 
 
 def _sped_up(model: nn.Module) -> bool:
-    """Put the fast path into the reference's modules; False if the model has none of them, and
-    in a learners' edition."""
+    """Put the fast path into the reference's modules; return False if the model uses none of
+    them, or in a learners' edition."""
     from labkit.model.fast import accelerate
 
     accelerate(model, last_logits_only=True)

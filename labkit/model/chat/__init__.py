@@ -1,1 +1,1 @@
-"""A model that writes while one reads, and that one can chat with."""
+"""Streaming text from a model, and chatting with it."""

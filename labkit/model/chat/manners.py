@@ -1,4 +1,5 @@
-"""What a model of little stories can be asked, and what is said where it does otherwise.
+"""The requests that a model of little stories understands, and notes on answers that do not
+fit.
 
 The model itself is never touched: a message is compared with the words it was trained on, and
 an answer with the message and the story. `labkit/look/static/samples.js` does so in a page.
@@ -21,7 +22,7 @@ LETTERS = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
 LITTLE = ["a", "an", "the", "of", "in", "on", "at", "by", "to", "for", "with", "and", "or"]
 LITTLE += ["is", "was", "that", "who", "his", "her"]
 STORY_LENGTH = 3  # sentences of an answer that is a story; small talk has two
-LISTS = {  # what can be asked for; the page and the card call them the same
+LISTS = {  # things to ask for, with the names in page and card
     "names": list(words.GENDER),
     "beings": words.KINDS,
     "places": list(words.PLACES),
@@ -29,22 +30,22 @@ LISTS = {  # what can be asked for; the page and the card call them the same
     "food": words.FOODS,
     "counted": list(words.PLURALS.values()),
 }
-NO_WISH = ("places", "counted")  # no request that the model was trained on has them
+NO_WISH = ("places", "counted")  # words that occur in no request of the training data
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in their order, each once, without a possessive 's."""
+    """Return the words of a text in order, each once, without a possessive 's."""
     found = (re.sub(r"['’]s$", "", word) for word in LETTERS.findall(text))
     return list(dict.fromkeys(found))
 
 
 def slotless(texts: Iterable[str]) -> set[str]:
-    """The words of templates in small letters, without their slots."""
+    """Return the words of templates in lower case, without their slots."""
     return {word.lower() for text in texts for word in words_of(SLOT.sub("", text))}
 
 
 def lower(names: Iterable[str]) -> set[str]:
-    """The single words of names, in small letters."""
+    """Return the single words of names, in lower case."""
     return {word.lower() for name in names for word in name.split()}
 
 
@@ -56,7 +57,7 @@ SAID = slotless(text for texts in SENTENCES.values() for text in texts)
 SAID |= slotless([*words.QUESTIONS.values(), *words.PREFIXES]) | {*PRONOUNS, "they"}
 SAID |= lower([*words.PLACE_OF_SPOT, *words.NUMBERS, *words.PLURALS])
 SAID -= ASKED
-FORMS = [  # of questions that a story answers, as patterns for Python and JavaScript
+FORMS = [  # questions that a story answers, as patterns for Python and JavaScript
     re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()).replace(" was ", " (?:was|is) ")
     for text in words.QUESTIONS.values()
 ]
@@ -65,7 +66,7 @@ ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "wh
 
 
 def tables() -> dict[str, Any]:
-    """What the page needs to judge a message and an answer as this module does."""
+    """Return the tables that the page needs to judge messages and answers like this module."""
     sets = {"requests": ASKED, "texts": SAID, "plain": PLAIN, "chatter": CHATTER}
     lists = {"forms": FORMS, "itself": ABOUT_ITSELF, "adjectives": ALL_ADJECTIVES}
     answers = {"refusals": HONEST, "untold": UNTOLD, "reader": reader.tables()}
@@ -73,20 +74,20 @@ def tables() -> dict[str, Any]:
 
 
 def is_story_request(message: str) -> bool:
-    """Whether it asks for a story; one that says "This is the story of ..." tells one."""
+    """Whether a message asks for a story; "This is the story of ..." tells one instead."""
     is_told = re.match("this ", message.strip(), re.I) or len(split_sentences(message)) > 2
     has_word = bool(re.search(r"\bstor(y|ies)\b", message, re.I))
     return (has_word and not is_told) or _bare(message) in PLAIN
 
 
 def is_question(message: str) -> bool:
-    """Whether the last sentence has the form of a question that stories answer."""
+    """Whether the last sentence has the form of a question that a story answers."""
     last = _bare((split_sentences(message) or [""])[-1])
     return last not in CHATTER and any(re.fullmatch(form, last) for form in FORMS)
 
 
 def unknown_words(message: str) -> list[str]:
-    """Words that the model cannot take in: a request for a story has room for fewer."""
+    """Return words that the model does not know; in a story request it knows fewer."""
     known = ASKED | set(LITTLE)
     if is_story_request(message):
         known |= lower(n for name, names in LISTS.items() if name not in NO_WISH for n in names)
@@ -96,7 +97,8 @@ def unknown_words(message: str) -> list[str]:
 
 
 def wishes(request: str) -> list[str]:
-    """Who and what a request asks for: "Mia", "red kite", "owl", in its order."""
+    """Return the persons and things that a request asks for, in order: "Mia", "red kite",
+    "owl"."""
     names = sorted({n for names in LISTS.values() for n in names} | set(words.PLURALS), key=len)
     nouns = "|".join(map(re.escape, reversed(names)))
     found = re.findall(rf"\b(?:(?:{'|'.join(ALL_ADJECTIVES)}) )?(?:{nouns})\b", request, re.I)
@@ -104,12 +106,12 @@ def wishes(request: str) -> list[str]:
 
 
 def not_granted(request: str, story: str) -> list[str]:
-    """The wishes of a request of which the story says nothing."""
+    """Return the wishes of a request that the story does not mention."""
     return [w for w in wishes(request) if not re.search(rf"\b{re.escape(w)}\b", story, re.I)]
 
 
 def judged(story: str, question: str, answer: str) -> tuple[str, list[str]]:
-    """What is wrong with an answer to a question, as the reader understands the story."""
+    """The fault of an answer to a question, by the reader's understanding of the story."""
     reading, names = read_story(story), rf"\b({'|'.join(words.GENDER).lower()})\b"
     if reading.unclear:
         return "unclear", reading.unclear[:1]
@@ -122,14 +124,15 @@ def judged(story: str, question: str, answer: str) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True)
 class Message:
-    """A message to a model of little stories, after the turns before it."""
+    """A message to a model of little stories, with the turns before it."""
 
     text: str
     earlier: Sequence[str] = ()
 
     @property
     def story(self) -> str:
-        """The last story of the talk, the message's own included; "" if there is none."""
+        """The last story of the conversation, the message's own included; "" if there is
+        none."""
         for text in (self.text, *reversed(self.earlier)):
             sentences = split_sentences(text)
             statements = (
@@ -148,13 +151,13 @@ class Message:
 
     @property
     def lacks_story(self) -> bool:
-        """Whether it asks about a story that nobody told."""
+        """Whether it asks about a story, and there is none."""
         return is_question(self.text) and not self.unknown and not self.story
 
     def fault(self, answer: str) -> tuple[str, list[str]]:
-        """What is wrong with an answer: ("left out", ["owl"]), ("no answer", []), to a question
-        ("contradicted", ["Mia has it."]), ("unclear", [sentence]), ("unsettled", []); or
-        ("", []) for nothing."""
+        """Return the fault of an answer: ("left out", ["owl"]) or ("no answer", []); to a
+        question ("contradicted", ["Mia has it."]), ("unclear", [sentence]) or
+        ("unsettled", []); ("", []) if there is none."""
         sentences = split_sentences(answer)
         if answer.strip() in HONEST or CHATTER.get(_bare(self.text)) == answer.strip():
             return "", []

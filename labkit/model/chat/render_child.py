@@ -17,8 +17,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 def set_limits(seconds: int, memory: int) -> None:
-    """The system ends this process after so many seconds of CPU time, and gives it no more than
-    so many bytes. Windows has no such limits, macOS none of memory: the parent looks, too."""
+    """Limit the seconds of CPU time and the bytes of this process. Windows has no such limits,
+    macOS none for memory, so the parent checks as well."""
     try:
         import resource
     except ImportError:
@@ -26,7 +26,7 @@ def set_limits(seconds: int, memory: int) -> None:
     for limit, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory)):
         hard = resource.getrlimit(limit)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(ValueError, OSError):  # macOS refuses that of memory
+        with suppress(ValueError, OSError):  # macOS refuses the limit of memory
             resource.setrlimit(limit, (most, most))
 
 
@@ -48,7 +48,7 @@ def answer(template: str, values: dict[str, Any], letters: int) -> dict[str, Any
                 return {"letters": count}
     except MemoryError:
         raise
-    except Exception as error:  # a template is a program: it may fail in any way
+    except Exception as error:  # a template is a program and may raise anything
         return {"error": str(error)[:letters] or type(error).__name__}
     return {"text": "".join(pieces)}
 

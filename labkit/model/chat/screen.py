@@ -1,4 +1,4 @@
-"""What a chat puts on the terminal: wrapped text of a model, without what steers the terminal,
+"""The output of a chat on the terminal: a model's text, wrapped and without control characters,
 and remarks beside it."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WordWrapper:
 
 
 def printable(text: str) -> str:
-    """What a model wrote, without what steers a terminal, even if it comes in pieces."""
+    """Return a model's text without terminal control sequences, even if they come in pieces."""
     return "".join(
         part if JOINERS.fullmatch(part) else clean(part) for part in JOINERS.split(text)
     )
@@ -55,13 +55,13 @@ def show_thought(piece: str) -> None:
 
 
 def fold(thought: Thought) -> None:
-    """Say how long a thought was, instead of showing it."""
+    """Print how long a thought was, instead of showing it."""
     count = thought.count
     note(ntr("(a thought of {n} token)", "(a thought of {n} tokens)", count))
 
 
 def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:
-    """A remark to the person, apart from the text: on stderr."""
+    """Print a remark to the person, apart from the text: on stderr."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal or not only_terminal:
         whole_lines = not console.is_terminal

@@ -56,15 +56,15 @@ FAULTS = {
 
 @dataclass
 class ChatModel:
-    """A model that is ready to write, and how it shall."""
+    """A model that is ready to write, with its settings."""
 
     model: nn.Module
     tokenizer: Tokenizer
-    generate: Callable  # the package's own
+    generate: Callable  # the package's own `generate`
     sampling: Sampling
     max_new_tokens: int | None
     generator: torch.Generator
-    has_little_world: bool = False  # whether it knows the course's little stories, nothing else
+    has_little_world: bool = False  # whether it knows only the course's little stories
 
     @property
     def limit(self) -> int:
@@ -87,7 +87,7 @@ class ChatModel:
             )
 
     def warn(self, text: str, ids: list[int]) -> None:
-        """Say if a text is unlike the stories that the model was trained on."""
+        """Print a note if a text is unlike the stories that the model was trained on."""
         if unknown := unknown_words(text):
             note(
                 tr(
@@ -148,10 +148,10 @@ class ChatSession:
     chat_model: ChatModel
     system: str | None = None
     think: bool = True
-    budget: int | None = None  # tokens of thought; None: half of those that may be written
+    budget: int | None = None  # tokens of thought; None: half of the tokens of an answer
     shows_thoughts: bool = False
-    hint: str = ""  # what to say first
-    about: str = ""  # what the model can do
+    hint: str = ""  # the greeting
+    about: str = ""  # a note on the model's abilities
     messages: list[Message] = field(default_factory=list)
 
     def run(self) -> None:
@@ -180,7 +180,7 @@ class ChatSession:
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
 
     def answer(self, question: str) -> None:
-        """Print the answer and remember both; Ctrl-C keeps what was said until then."""
+        """Print and remember the answer; Ctrl-C keeps the part written so far."""
         written = []
         asked = Asked(question, [message["content"] for message in self.messages])
         if self.chat_model.has_little_world and not self._can_be_asked(asked):
@@ -213,7 +213,7 @@ class ChatSession:
         self.messages = [*history, {"role": "assistant", "content": "".join(written)}]
 
     def _can_be_asked(self, asked: Asked) -> bool:
-        """Say which words the model does not know; False if there is no story to ask about."""
+        """Print words that the model does not know; return False if a story is missing."""
         if asked.lacks_story:
             note(tr(NO_STORY))
         elif asked.unknown:
@@ -226,10 +226,10 @@ class ChatSession:
         return not asked.lacks_story
 
     def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
-        """Messages, their prompt and the room for an answer; says what had to be dropped."""
+        """Return messages, their prompt, room for an answer; print what was dropped."""
         asked, limit = [*self.messages, question], self.chat_model.limit
         new = self.chat_model.max_new_tokens or NEW_TOKENS
-        room = limit - min(new, max(1, limit // 4))  # an answer may take more, too
+        room = limit - min(new, max(1, limit // 4))  # an answer may also take more
         history, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
             raise ChatError(
@@ -252,7 +252,7 @@ class ChatSession:
 
 
 def typed_lines() -> Iterator[str]:
-    """Lines from the keyboard, with a prompt and editing, or from a pipe, without."""
+    """Yield lines from the keyboard, with a prompt and editing, or from a pipe."""
     if not sys.stdin.isatty():
         while line := sys.stdin.readline():
             yield line.rstrip("\n")

@@ -1,4 +1,5 @@
-"""Text from a model while it is being written: the settings, the stream, the room there is."""
+"""Text from a model while it is written: the settings, the stream, and the room in the
+context."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.course.lang import tr
 from labkit.model.chat.thoughts import BudgetSpent, Thought
 
-if TYPE_CHECKING:  # these take a second to import; the command line should not
+if TYPE_CHECKING:  # imported for types only, as they take a second
     import torch
     from torch import nn
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:  # these take a second to import; the command line should not
 
 
 LEAST = 0.001  # a temperature above 0: logits divided by less may be infinite
-NEW_TOKENS = 256  # how many to write, if not said and if there is room
-REPEATS = 24  # of the same pieces: no text goes on so
+NEW_TOKENS = 256  # tokens of an answer by default, if there is room
+REPEATS = 24  # repetitions of the same pieces, which no normal text has
 MOST_PIECES = 8
 
 
 class ChatError(ValueError):
-    """A request that cannot be met; the message names the argument and what it may be."""
+    """A request that cannot be met; the message names the argument and its possible values."""
 
     def __init__(self, message: str, **values: object):
         super().__init__(tr(message, **values))
@@ -34,7 +35,7 @@ class ChatError(ValueError):
 class Sampling:
     """How each token is chosen; temperature 0 takes the best one.
 
-    Errors: a value that means nothing raises ChatError and names it
+    Errors: ChatError names an impossible value
     """
 
     temperature: float = 0.0
@@ -58,7 +59,7 @@ class Sampling:
 
     @classmethod
     def chosen(cls, advised: Mapping[str, Any], **asked) -> Sampling:
-        """What was asked for (None: nothing), over what generation_config.json advises."""
+        """The given settings (None: not given), with generation_config.json as the default."""
         asked = {name: value for name, value in asked.items() if value is not None}
         if not advised.get("do_sample"):
             advised = {}
@@ -74,7 +75,7 @@ class Sampling:
 
 @dataclass
 class Speed:
-    """When the tokens of one answer came, and whether it was cut before the model ended it."""
+    """The times at which the tokens of an answer came, and whether it was cut off."""
 
     prompt: int = 0
     started: float = 0.0
@@ -111,12 +112,12 @@ def stream(
     """Show pieces of text as the model writes them, whole characters only, no stop tokens;
     return them joined.
 
-    `generate` is the package's own (lab 07); what `show` raises ends it at that token. A
+    `generate` is the package's own (lab 07); an exception of `show` ends it at that token. A
     thought is not part of the text; one whose budget is spent is closed, then the answer comes.
     max_new_tokens None writes NEW_TOKENS, or as many as there is room for. No thread is
     started: torch slows down where two threads have used all processors.
 
-    Errors: see check_prompt; what generate raises is raised here
+    Errors: see check_prompt; exceptions of `generate` are passed on
     """
     import torch
 
@@ -211,10 +212,10 @@ def fit_history(
     room: int,
     thinking: bool = True,
 ) -> tuple[list[Message], list[int]]:
-    """The newest messages whose prompt fits into `room` tokens, and that prompt.
+    """Return the newest messages whose prompt fits into `room` tokens, and that prompt.
 
     Whole turns are dropped, the oldest first; a system message and the last question stay,
-    and if they alone are too long the prompt is longer than `room`.
+    if these are too long by themselves, the prompt is longer than `room`.
     """
     history = list(messages)
     while True:
@@ -237,7 +238,7 @@ def repeats(pieces: list[str]) -> bool:
 
 
 def surprise(model: nn.Module, ids: list[int]) -> float:
-    """Nats per token that a model gives a text after its first token; 0.0 if there is none."""
+    """Return a model's nats per token of a text after its first token; 0.0 if there is none."""
     import torch
     import torch.nn.functional as F
 

@@ -1,5 +1,5 @@
-"""Rendering the chat template of a checkpoint: a program by somebody else, in a process of its
-own, with limits. No limit inside this process could end one long call of Jinja's C code."""
+"""Render the chat template of a checkpoint: a stranger's program, run in a separate process
+with limits. No limit inside this process could end one long call of Jinja's C code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import psutil
 from labkit.course.lang import tr
 
 CHILD = Path(__file__).with_name("render_child.py")
-SECONDS = 5  # of CPU time
-WALL = 4  # times as many seconds by the clock: a busy machine, or no limit of CPU time
+SECONDS = 5  # seconds of CPU time
+# times as many seconds by the clock, for a busy machine or one without a limit of CPU time
+WALL = 4
 MOST_LETTERS = 2**20
 MOST_MEMORY = 2**30  # bytes
 TICK = 0.05  # seconds between two looks at the memory
@@ -27,14 +28,13 @@ COURSE_TEMPLATES = {"e772b6ad1ea2a9b717ead97c3d9266a75e14489ec55a751b956003420d7
 
 
 class TemplateFailed(Exception):
-    """A template that makes no text; the message says why."""
+    """A template that cannot be rendered; the message says why."""
 
 
 def render(template: str, **values: Any) -> str:
-    """The text that a template makes of the values.
+    """Return the text of a template with these values.
 
-    Errors: TemplateFailed for more time, memory or text than the limits, and for whatever the
-            template raises
+    Errors: TemplateFailed if it exceeds the limits of time, memory or text, or raises an error
     """
     if sha256(template.encode()).hexdigest() in COURSE_TEMPLATES:
         from labkit.model.chat.render_child import answer
@@ -42,7 +42,7 @@ def render(template: str, **values: Any) -> str:
         return answer(template, values, MOST_LETTERS)["text"]
     request = {"template": template, "values": values, "seconds": SECONDS,
                "bytes": MOST_MEMORY, "letters": MOST_LETTERS}  # fmt: skip
-    # A folder of the stranger's may be the current one, so no code is taken from there
+    # The current folder may be the stranger's, so no code is imported from there
     path = os.pathsep.join(filter(None, sys.path))
     with subprocess.Popen(
         [sys.executable, CHILD], env=os.environ | {"PYTHONPATH": path},
@@ -66,7 +66,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def _output(process: subprocess.Popen[bytes], request: bytes) -> bytes:
-    """What the process writes; nothing if it is out of time or memory."""
+    """Return the output of the process; nothing if it is out of time or memory."""
     end, about = time.monotonic() + WALL * SECONDS, psutil.Process(process.pid)
     while time.monotonic() < end:
         try:

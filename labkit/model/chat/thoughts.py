@@ -1,8 +1,8 @@
-"""A model's thought before its answer: told apart from the answer, and ended by a budget.
+"""A model's thought before its answer: separated from the answer, and limited by a budget.
 
-Qwen3 writes its thought between the tokens <think> and </think>. When the budget is spent the
-closing mark is put there instead of the model's next token, and the answer goes on behind it,
-as in Qwen3's report (2025, section 4.7) and in lab 13's `generate_with_budget`.
+Qwen3 writes its thought between the tokens <think> and </think>. When the budget is spent, the
+closing mark replaces the model's next token and the answer follows it, as in Qwen3's report
+(2025, section 4.7) and in lab 13's `generate_with_budget`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ CLOSING = f"\n{CLOSE}\n\n"
 
 
 class BudgetSpent(Exception):
-    """The thought has all its tokens and is still open."""
+    """The thought has used up its tokens and is still open."""
 
 
 class Thought:
     """The thought of one reply; a model without Qwen3's marks never has one.
 
-    prompt_ids  may hold the opening mark, as templates of models that always think do
+    prompt_ids  may contain the opening mark, as with models that always think
     budget      the most tokens of thought, the marks not counted
     show        called with pieces of its text; by default it is not shown
     """
@@ -47,7 +47,7 @@ class Thought:
 
     @property
     def marks(self) -> set[int]:
-        """The ids of both marks; none if the model lacks one of them."""
+        """Return the ids of both marks; none if the model lacks one of them."""
         both = {self.open_id, self.close_id}
         return set() if None in both else both
 
@@ -58,7 +58,7 @@ class Thought:
     def takes(self, token: int) -> bool:
         """Whether this token, the next one of the reply, belongs to the thought.
 
-        Errors: BudgetSpent, once the thought may not go on
+        Errors: BudgetSpent once the thought must end
         """
         if token in self.marks:
             self.is_open = token == self.open_id

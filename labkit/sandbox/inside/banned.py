@@ -1,4 +1,7 @@
-"""Names that an exercise may not use: found in the source, replaced while an answer runs."""
+"""Names that an exercise may not use: found in the source, replaced while an answer runs.
+
+The source shows the line before anything runs, but no computed name; a replaced function
+catches that too, but only once it is called."""
 
 from __future__ import annotations
 
@@ -49,14 +52,14 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
 def nodes_of(source: str) -> list[ast.AST]:
     """Return the nodes of the code, level by level; [] if it is not valid Python.
 
-    For a chain `a.b.c` only the whole and the `a` are listed, so that following each chain down
-    takes time in proportion to the text.
+    Of a chain `a.b.c` only the whole and `a` are listed, so that following all chains takes
+    time in proportion to the text.
     """
     try:
         nodes: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    for node in nodes:  # which grows meanwhile
+    for node in nodes:  # the list grows meanwhile
         is_chain = isinstance(node, ast.Attribute)
         nodes += [root_of(node)] if is_chain else ast.iter_child_nodes(node)
     return nodes
@@ -157,7 +160,7 @@ def as_in_grading() -> Iterator[None]:
 
     def refuse_thread(thread: threading.Thread) -> None:
         if isinstance(thread, threading.Timer):
-            return  # it would only remind of something later, as matplotlib's does
+            return  # it would only run a function later, as matplotlib's does
         if threading.get_ident() == this_thread:
             raise NotInGrading("exercise code cannot start threads in grading")
         start(thread)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_equal = torch.equal  # from before any learner code can replace it
-Step = tuple[str, dict[str, Any]]  # of a call: a method, "" for the call itself, and its inputs
+_equal = torch.equal  # bound before learner code can replace it
+Step = tuple[str, dict[str, Any]]  # a method, "" for the call itself, and its inputs
 
 
 class New:
@@ -83,8 +83,8 @@ class Call:
             value, see kernels.profile.Profile.report
     first_program   the number of the first program, see kernels.profile.numbered_from
 
-    A Double among a step's inputs that has something to report makes the value of the step
-    {"returned": ..., and that}. torch's global generator starts every call with the same seed.
+    If a Double among a step's inputs has a report, the value of the step is {"returned": ...,
+    and the report}. torch's global generator starts every call with the same seed.
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -105,9 +105,9 @@ class Call:
             setattr(self, name, value)
         # Only for the judge's side, see checks/compare.py:
         self.returns: tuple[str, ...] = ()  # names for the values of a pair
-        self.probs: Tensor | None = None  # which counts of draws must fit
+        self.probs: Tensor | None = None  # the probabilities that counts of draws must fit
         self.mentions = ""  # words that the error's message must contain
-        self.key = ""  # set by the check that makes the call: "test_values[2]#1"
+        self.key = ""  # set by the check that makes the call, as in "test_values[2]#1"
         self.steps: list[Step] = [("", inputs)] if inputs else []
 
     def returning(self, *names: str) -> Call:
@@ -116,7 +116,7 @@ class Call:
         return self
 
     def drawn_from(self, probs: Tensor) -> Call:
-        """Say which probabilities the counts of draws must fit (summary "counts")."""
+        """Set the probabilities that the counts of draws must fit (summary "counts")."""
         self.probs = probs
         return self
 
@@ -160,7 +160,7 @@ class Outcome:
 
     @property
     def over(self) -> bool:
-        """Whether a limit is used up, so that no other outcome can follow."""
+        """Whether a limit is used up, so that no further outcome can follow."""
         return self.failure is not None and self.failure.kind in ("TimeLimit", "OutputLimit")
 
 
@@ -176,8 +176,7 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
 
 
 def detached(value: Any) -> Any:
-    """`value` with plain tensors; anything but a tensor, number, text or list becomes its
-    type."""
+    """`value` with plain tensors; all but tensors, numbers, texts and lists become types."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
@@ -193,15 +192,14 @@ def detached(value: Any) -> Any:
 
 
 def describe(error: BaseException, filename: str | None) -> Failure:
-    """Return the exception as a Failure, with the last line of the learner's file in its
-    trace."""
+    """The exception as a Failure, with the last line of the learner's file in its trace."""
     line = None
     for frame in traceback.extract_tb(error.__traceback__):
         if filename and frame.filename == filename:
             line = frame.lineno
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)
-    except Exception:  # an exception whose own text fails
+    except Exception:  # str() of the exception fails
         text = ""
     if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
         line = error.lineno

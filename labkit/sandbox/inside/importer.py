@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from types import CodeType, ModuleType
 
 PACKAGE = "tinyllm"
-Source = str | CodeType | BaseException  # an exception: raised when it was compiled
+Source = str | CodeType | BaseException  # an exception raised by compiling it
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and loads the modules of PACKAGE.
 
     folder    their folder in tracebacks
-    texts     sources that may be read of modules that come as code
+    texts     sources, for inspect, of modules that come compiled
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         texts: Mapping[str, str] = {},
     ):
         self.sources, self.folder, self.texts = sources, folder, texts
-        self.names: list[str] = []  # of the modules that were loaded
+        self.names: list[str] = []  # names of the loaded modules
 
     def find_spec(self, name: str, path: object = None, target: object = None):
         if name == PACKAGE:

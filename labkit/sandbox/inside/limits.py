@@ -77,8 +77,7 @@ class Confinement:
             self.ruleset = landlock_rules(readable)
 
     def enter(self, cpu_seconds: int = CPU_SECONDS) -> list[str]:
-        """Give up all rights that exercise code does not need; return the names of the
-        layers."""
+        """Give up all rights that exercise code does not need; return the layers' names."""
         layers = []
         sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
         if resource is not None:

@@ -31,7 +31,7 @@ from labkit.sandbox.inside.kernels.profile import numbered_from
 from labkit.sandbox.inside.torch_private import bounded, copy_with_strides, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
-_generator = torch.default_generator  # from before any learner code can replace it
+_generator = torch.default_generator  # bound before learner code can replace it
 
 
 def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
@@ -60,7 +60,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
     if call.names:
         outcome.names = shapes_of(target)
     objects = resolve(call.objects, namespace, shared) or {}
-    leaves: dict[str, Tensor] = {}  # of which gradients are wanted
+    leaves: dict[str, Tensor] = {}  # tensors whose gradients are wanted
     for number, (method, inputs) in enumerate(call.steps):
         inputs = resolve(inputs, namespace, shared)
         step = "" if len(call.steps) == 1 else f"step {number + 1} "
@@ -79,7 +79,8 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             value = _run(target, method, given, call.by_position)
             if call.add_input and isinstance(value, Tensor):
                 value = value + inputs[call.add_input]
-        outcome.values.append(value if call.grad else detached(value))  # later steps may write
+        # later steps may overwrite it
+        outcome.values.append(value if call.grad else detached(value))
         outcome.changed += [step + path for path in tensors.changed()]
     if call.summary is not None:
         outcome.values = SUMMARIES[call.summary](outcome.values, call.steps)
@@ -219,7 +220,8 @@ def _drawn(values: list[Any], steps: list[Step]) -> list[Any]:
 
 
 def _counts(values: list[Any], steps: list[Step]) -> list[Any]:
-    """Only for tensors (rows,): any other shape stays as it is, so that the check sees it."""
+    """Count the tokens of tensors (rows,); other shapes stay, so that the check reports
+    them."""
 
     def count(value: Any) -> Any:
         fits = isinstance(value, Tensor) and value.dim() == 1 and value.dtype == torch.int64
@@ -245,7 +247,7 @@ def mask_padding(value: Any, *paddings: Tensor) -> Any:
         return [mask_padding(item, *paddings) for item in value]
     for where in [w for p in paddings for w in (p, p.flatten(), p[:, None])]:
         if not isinstance(value, Tensor) or value.dim() < where.dim():
-            continue  # no (B, T, ...), (N, ...), (B, H, T, ...)
+            continue  # not (B, T, ...), (N, ...) or (B, H, T, ...)
         if all(n in (1, size) for n, size in zip(where.shape, value.shape, strict=False)):
             more = [1] * (value.dim() - where.dim())
             return value.masked_fill(where.view(*where.shape, *more), 0)
@@ -254,7 +256,7 @@ def mask_padding(value: Any, *paddings: Tensor) -> Any:
 
 def _by_index(values: list[Any], steps: list[Step]) -> list[Any]:
     """Sort each row of pairs (numbers, indices) of one shape (rows, k) by its indices.
-    Another pair stays, so that it shows."""
+    Any other pair stays unchanged, so that the check reports it."""
     return [[t.gather(1, v[1].argsort(1)) for t in v] if _is_choice(v) else v for v in values]
 
 
@@ -272,10 +274,10 @@ def _first(values: list[Any], steps: list[Step]) -> list[Any]:
 # Summaries to compare if a right answer may draw random numbers in different ways, choose an
 # order, or return anything at some places.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
-    "drawn": _drawn,  # of each step, which numbers occur in it at all
-    "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
-    "repeats": _repeats,  # of each later step, whether it equals the first
+    "drawn": _drawn,  # for each step, the set of numbers in it
+    "counts": _counts,  # for each step, the counts of 0, 1, 2, ...
+    "repeats": _repeats,  # for each later step, whether it equals the first one
     "real tokens": _real_tokens,  # for each step, its output at tokens that are not padding
-    "first": _first,  # of each step, the first of several values
-    "by index": _by_index,  # of each step, numbers and their places, in whichever order
+    "first": _first,  # for each step, the first of several values
+    "by index": _by_index,  # for each step, numbers and their places, in any order
 }

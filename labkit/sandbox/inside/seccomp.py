@@ -80,7 +80,7 @@ class Filter:
             self._refuse(number, action=ENOSYS)
         # Asking for limits is allowed, setting them is not.
         self._refuse(self.number("prlimit64"), Comparison(2, NOT_EQUAL, 0))
-        # These turn news of a descriptor into a signal to any process; the last types into a
+        # These send signals about a descriptor to any process; the last one types into a
         # terminal. Of the argument the kernel reads 32 bits.
         for command in (F_SETOWN, F_SETOWN_EX):
             self._refuse(self.number("fcntl"), low_32_bits(1, command))

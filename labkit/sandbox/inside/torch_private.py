@@ -1,7 +1,6 @@
 """All undocumented parts of torch that the course uses.
 
-We would rather have none. They are in one file, so that an update of torch is a look at one
-file."""
+They are in one file, so that an update of torch means checking one file."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ class Bounded(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to be skipped, torch imports its compiler, which takes over a second
+        return False  # with True, torch would import its compiler, which takes over a second
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         self.count += 1

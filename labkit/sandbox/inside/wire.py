@@ -23,10 +23,11 @@ from torch import Tensor
 from labkit.sandbox.inside.call import OPTIONS, Call, Failure, Given, New, Outcome
 from labkit.sandbox.inside.torch_private import copy_with_strides
 
-IDLE_SECONDS = 3.0  # of silence, after which the judge looks whether the other side computes
+# seconds of silence, after which the judge checks whether the other side computes
+IDLE_SECONDS = 3.0
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 13
-MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
+MAX_HEADER = 1 << 20  # bytes of an outcome without its numbers
 MAX_DIMENSIONS = 16
 # Characters of a learner's names, errors and texts, and how many values one list may have
 MAX_NAME, MAX_ERROR, MAX_TEXT, MAX_ITEMS = 80, 300, 1_000, 2_000
@@ -42,7 +43,7 @@ FIELDS = {
 
 
 class Gone(Exception):
-    """The other side hung up, was too slow (TimedOut), or announced more than the limit."""
+    """The other side hung up, was too slow (TimedOut), or announced too many bytes."""
 
 
 class TimedOut(Gone):

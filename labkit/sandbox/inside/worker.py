@@ -14,11 +14,11 @@ and forks a fresh child for each learner, one at a time: before the next one sta
 one is dead. It leaves no file: bubblewrap and Landlock let it write none. Elsewhere a new
 process is started for each learner.
 
-A request comes when the last one is answered, not before: it holds reference code that must
-not lie in the process while the answer that it would give away is still asked for.
+The next request comes only after the last answer: it contains reference code that must not be
+in the process while the exercise that it solves is still being graded.
 
-Measured on lab 01, these make it quick: torch is imported before the fork (2 s); a child's
-collector leaves alone what was there before (0.1 s where it runs); one call is performed
+Three things make it quick, measured on lab 01: torch is imported before the fork (saves 2 s); a
+child's garbage collector skips older objects (0.1 s per collection); one call is performed
 beforehand (2 ms of 16 for all calls of a submission).
 """
 
@@ -83,13 +83,13 @@ def code_or_error(name: str, text: str) -> Source:
     """Return a module as code, of which no text is left when it runs."""
     try:
         return compile_module(text, filename(name))
-    except BaseException as error:  # raised when it is imported
+    except BaseException as error:  # the error is raised when the module is imported
         return error
 
 
 def perform_calls(module: str, calls: list[Call], channel: socket.socket) -> None:
     """Run the learner's cell, then the calls, until a limit is used up. Each outcome is sent at
-    once: those before a crash count."""
+    once, so that those before a crash count."""
     outcome, namespace = load(module)
     send(channel, encode_or_explain(outcome))
     for call in [] if outcome.failure else calls:
@@ -103,7 +103,7 @@ def load(module: str) -> tuple[Outcome, dict[str, object]]:
     """Run the module with the learner's cell in it."""
     try:
         return Outcome(), vars(importlib.import_module(f"{PACKAGE}.{module}"))
-    except BaseException as error:  # a cell may raise anything, SystemExit too
+    except BaseException as error:  # a cell may raise anything, even SystemExit
         return Outcome(failure=describe(error, filename(module))), {}
 
 
@@ -167,24 +167,24 @@ def kill_child(pid: int) -> None:
 def serve_child(channel: socket.socket, confinement: limits.Confinement) -> None:
     try:
         serve(channel, confinement)
-    except (Gone, OSError):  # the judge hung up
+    except (Gone, OSError):  # the judge closed the connection
         os._exit(0)
-    except BaseException:  # no traceback of ours for a learner to read
+    except BaseException:  # a learner must not read a traceback of ours
         os._exit(1)
 
 
 def main() -> None:
     """Arguments: ROOT SCRATCH DOOR PACKAGES...
 
-    DOOR is the number of an inherited socket where processes can fork; elsewhere a port of
-    this machine, and the token to say there comes in hexadecimal on standard input.
+    DOOR is the number of an inherited socket on systems that can fork; on others a port of this
+    machine, and the token to send there comes in hexadecimal on standard input.
     """
     _, _, scratch, door, *_ = sys.argv
     del sys.argv[1:]
     torch.set_num_threads(1)
     warm_up()
     token = b"" if hasattr(os, "fork") else bytes.fromhex(sys.stdin.readline().strip())
-    with suppress(OSError):  # which the judge would read had this process not started
+    with suppress(OSError):  # an error that the judge reads if this process does not start
         os.ftruncate(2, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -4,24 +4,25 @@ An attack is a function. Its source becomes an exercise cell, together with the 
 its targets (see world.py). An attack that takes `aim` alone runs when the cell is loaded; an
 attack that also takes the arguments of layer_norm runs at every call of it.
 
-Success is looked for from outside, and is the same for all: a point more than the same wrong
+Success is measured from outside and is the same for all: a point more than the same wrong
 answer earns, a target that was touched, a listener that was called, a process that is left, a
 judge that is gone. Or the attack reports it: it returns a text, the loot that its author would
 find in the feedback.
 
 What each layer claims to stop:
 
-    split       learner code in a process of its own, with limits, that holds no test and no
-                answer; plain bytes cross, one question at a time (every system)
-    kernel      besides, Landlock, seccomp, and another look at what is left (Linux)
-    bubblewrap  besides, namespaces: no network, no other process, no file that is not Python's
+    split       learner code in a separate process with limits, without a test or an answer;
+                plain bytes cross, one question at a time (every system)
+    kernel      also Landlock, seccomp, and a check for leftovers (Linux)
+    bubblewrap  also namespaces: no network, no other process, no file that is not Python's
 
-What nothing here stops: a cell sees the inputs of its hidden checks while it is asked, and may
+Nothing here stops the following: a cell sees the inputs of its hidden checks while it is asked,
+and may
 forge its answers to them. That helps nobody: what earned points is asked once more with numbers
 that depend on all that was handed in with it, so that a forged answer has to be right for
 numbers that its author has not seen (test_intake.py learns a whole run by heart). Only one
-check of an exercise is asked again, and all if it fails: an author who knows nearly all of an
-exercise may with luck keep a table for the rest. A cell may use the reference of what its
+check of an exercise is asked again, and all if it fails: an author who solves nearly all of an
+exercise may, with luck, keep a table for the rest. A cell may use the reference of what its
 module imports, which is there as code and not as text; it can take all the time that a cell is
 given. Some functions of torch that do the exercise are on no list, and code that finds the
 worker's own modules can take the bans back: a ban is a rule, and text that leads around it is
@@ -40,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAYERS = ("split", "kernel", "bubblewrap")
-WRONG = "0 * x + 7"  # what a hostile cell answers besides
+WRONG = "0 * x + 7"  # the answer of a hostile cell
 
 PRELUDE = """\
 import builtins, collections, contextlib, ctypes, fcntl, gc, os

@@ -1,4 +1,4 @@
-"""Against the network: everything by which a secret could leave, or help could come. Each
+"""Attacks over the network: every way to send a secret out or to fetch help. Each
 system call of sockets is tried by its number in test_sandbox.py."""
 
 import os

@@ -1,4 +1,5 @@
-"""Against readers of a report: texts that repaint a terminal, run in a page or in a sheet."""
+"""Attacks on readers of a report: texts that repaint a terminal or run in a page or a
+spreadsheet."""
 
 RAISED = (
     "\x1b[2J\x1b[1;1H\x1b[32mall checks passed\x1b[0m",

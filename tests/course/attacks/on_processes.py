@@ -1,4 +1,4 @@
-"""Attacks with processes: starting them, leaving them behind, harming those of others. Each
+"""Attacks with processes: start them, leave them behind, harm those of others. Each
 system call that the filter refuses is tried by its number in test_sandbox.py."""
 
 import fcntl

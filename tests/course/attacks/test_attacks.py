@@ -1,7 +1,8 @@
 """Every hostile submission, thrown at the first layer that claims to stop it and at the layer
 below, and a few at `tinyllm grade` in the middle of an honest class.
 
-tests/course/attacks says what each attack tries; attacks/__init__.py says what nothing stops.
+tests/course/attacks says what each attack tries; attacks/__init__.py lists those that nothing
+stops.
 """
 
 import builtins
@@ -56,8 +57,8 @@ load_attacks()
 LAB = LABS[0]
 FIRST = LAB.exercises[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
-REST = ALL - FIRST.points  # what a hostile learner has honestly earned
-SECONDS = 1  # of the processor, for an exercise
+REST = ALL - FIRST.points  # points for a hostile learner's honest answers
+SECONDS = 1  # processor seconds per exercise
 IN_CLASS = ("garbage", "forges_frames", "interrupts", "long_text", "reads_classmate", "deletes",
             "asks_for_names", "leaves_in_tmp", "unix", "kills", "ignores_signals")  # fmt: skip
 
@@ -67,7 +68,7 @@ def badge():
     """A text in the environment of every process that is started from here on."""
     text, before = f"/badge-{secrets.token_hex(8)}", os.environ.get("LD_LIBRARY_PATH")
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (before, text)))
-    forkserver._forkserver._stop()  # it would hand its older environment on
+    forkserver._forkserver._stop()  # else its processes inherit its old environment
     try:
         yield text
     finally:
@@ -77,7 +78,7 @@ def badge():
 
 
 def processes_left(world):
-    """Processes of learners that live; some need a moment to end."""
+    """Processes of learners that still run; some need a moment to end."""
     end = time.monotonic() + 20
     while world.left() and time.monotonic() < end:
         time.sleep(0.05)
@@ -88,7 +89,7 @@ def processes_left(world):
 
 
 class Split(Sandbox):
-    """No more than a process of its own with limits: no Landlock, no seccomp."""
+    """Only a separate process with limits: no Landlock, no seccomp."""
 
     OFF = (
         "from labkit.sandbox.inside import limits, seccomp; "
@@ -106,8 +107,8 @@ OURS = {"URLError": OSError, "NotInGrading": NameError}  # not builtin
 
 
 def is_missing(graded):
-    """Whether what was seen first is that the answer did not find something, or was not found:
-    a person is asked about nothing else."""
+    """Whether the first fault is a name or file that the answer did not find, or an answer that
+    was not found: nothing else is a reason to ask a person."""
     if "cells claim this exercise" in graded.look:
         return True
     found = re.search(r"raised (\w+)", graded.look)
@@ -116,7 +117,7 @@ def is_missing(graded):
 
 
 def success(submission, world, name):
-    """The success of the attack of this name: a gain, a secret or a harm; "" is expected."""
+    """The success of the attack with this name: points, a secret or damage; "" is expected."""
     graded = submission.exercises[0]
     found = {
         f"{submission.score} points instead of {REST}": submission.score != REST,
@@ -137,7 +138,7 @@ def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeyp
 
 @pytest.mark.parametrize("layer", LAYERS[1:])
 def test_the_attacks_work_at_the_layer_below(layer, released, tmp_path, monkeypatch):
-    """Else they prove nothing."""
+    """Otherwise a failure at the higher layer proves nothing."""
     names = [name for name, attack in ATTACKS.items()
              if attack.by == layer and not attack.unbared]  # fmt: skip
     below = LAYERS[LAYERS.index(layer) - 1]
@@ -147,7 +148,7 @@ def test_the_attacks_work_at_the_layer_below(layer, released, tmp_path, monkeypa
 
 def attempted(names, layer, released, tmp_path, monkeypatch):
     """The success of each attack against a layer; an honest learner comes before and after."""
-    monkeypatch.setattr(launch, "WALL_SECONDS", -1)  # then 2 for a second of CPU
+    monkeypatch.setattr(launch, "WALL_SECONDS", -1)  # so 2 s of wall clock per second of CPU
     sandbox = {"split": Split(), "kernel": Sandbox()}.get(layer) or best_sandbox()
     if layer == "bubblewrap" and sandbox.bubblewrap is None:
         pytest.skip(f"not checked: {sandbox.lacking}")
@@ -195,7 +196,7 @@ def raising(exercise, text):
 
 
 def hostile_texts(perfect):
-    """{hostile name of a learner: bytes of a notebook whose texts are hostile}."""
+    """{learner with a hostile name: bytes of a notebook with hostile texts}."""
     raised, written, found = iter(RAISED), cycle(WRITTEN), {}
     for name in LEARNERS:
         notebook = perfect
@@ -224,7 +225,7 @@ def state(course):
 
 @pytest.fixture(scope="module")
 def graded(template, workers, tmp_path_factory):
-    """An honest class, alone in a judge of its own and then among all who are hostile."""
+    """An honest class, graded by itself and then among all the hostile learners."""
     folder = tmp_path_factory.mktemp("class")
     course = Course(shutil.copytree(template.root, folder / "course"))
     released = course.released(LAB)
@@ -275,7 +276,7 @@ def test_the_hostile_learners_gain_and_harm_nothing(graded):
 
 
 def test_no_secret_came_out(graded):
-    """Not in the terminal, nor in any file that the grading wrote."""
+    """Neither in the terminal nor in a file that grading wrote."""
     hidden = (ROOT / "tests" / "hidden" / f"test_{LAB.module}.py").read_text()
     secret = [graded.world.token, graded.course.secret().hex(), "BEGIN SOLUTION\n"]
     secret += re.findall(r"^(?:def )?(test_\w+)", hidden, re.MULTILINE)

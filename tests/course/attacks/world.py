@@ -1,4 +1,4 @@
-"""The targets: files, listeners and processes that attacks aim at, and what became of them."""
+"""The targets of attacks: files, listeners and processes, and the changes made to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
     def __init__(self, folder: Path, attacks: Iterable[Attack], badge: str):
         self.folder, self.badge = folder, badge
         self.attacks = {attack.name: attack for attack in attacks}
-        self.token = secrets.token_hex(12)  # in every secret; must come out nowhere
+        self.token = secrets.token_hex(12)  # part of every secret; must appear nowhere else
         self.marks, self.victims = folder / "marks", folder / "victims"
         self.socket_path = str(folder / "s")
         self.heard: set[str] = set()
@@ -75,8 +75,7 @@ class World:
             stray_file(name).unlink(missing_ok=True)
 
     def aim(self, name: str) -> dict[str, object]:
-        """The table that the cell of this attack gets: in the worst case it knows
-        everything."""
+        """The table that this attack's cell gets: in the worst case it knows everything."""
         return {
             "name": name,
             "root": str(ROOT),
@@ -90,7 +89,7 @@ class World:
         }
 
     def traces(self, name: str) -> list[str]:
-        """The changes that the attack of this name made to the world."""
+        """The changes that the attack with this name made to the world."""
         sleeper = self.sleepers.get(name)
         found = {
             "it made a file": (self.marks / name).exists(),
@@ -104,7 +103,7 @@ class World:
         return [text for text, happened in found.items() if happened]
 
     def left(self) -> list[int]:
-        """Processes of learners that live."""
+        """Processes of learners that still run."""
         return [
             int(path.name)
             for path in Path("/proc").glob("[0-9]*")

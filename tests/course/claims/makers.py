@@ -1,9 +1,9 @@
-"""What the claims of the lessons rest on: each maker runs an experiment with one seed.
+"""The records behind the lessons' claims: each maker runs an experiment with one seed.
 
 A maker runs the notebook's own cells, with the reference in place of a learner's code, and
 returns {name of a record: a number}. `python -m tests.course.claims.makers [MAKER ...]` makes
 the records again, ten seeds each; `pytest -m slow tests/course/claims` does so in a scratch
-file and holds the lessons' sentences to what came out.
+file and checks the lessons' sentences against the new records.
 """
 
 import json
@@ -19,7 +19,7 @@ import torch
 from labkit.course.paths import NOTEBOOKS
 
 RECORDS = Path(__file__).with_name("records.json")
-SEEDS = range(20, 30)  # no sentence and no threshold was written with these
+SEEDS = range(20, 30)  # seeds that were not used when sentences and thresholds were written
 MAKERS: dict[str, Callable[[int], dict[str, float]]] = {}
 
 
@@ -36,7 +36,8 @@ def cells(lab: str) -> dict[str, str]:
 
 @cache
 def lesson(lab: str, names: str, setup: str = "") -> dict:
-    """The names of a notebook after these cells; of `cell|x` the lines before one with x."""
+    """Run these cells of a notebook and return its names; `cell|x` is cut before the line with
+    x."""
     found: dict = {"show": lambda *a: None, "outcome": lambda *a: None}
     exec(
         "import torch, math, time, copy, re\nfrom torch import nn, Tensor\n"

@@ -1,4 +1,4 @@
-"""What each reward of lab 11 teaches, and what it costs: a run per reward and seed.
+"""Runs of lab 11, one per reward and seed: the gains and the cost of each reward.
 
 The record that the notebook shows is labkit/learner/lessons/posttraining.json; `python -m
 tests.course.claims.posttraining_runs five 30 31` adds two runs to it, of half a minute each.
@@ -52,7 +52,7 @@ def loaded():
     tokenizer = Tokenizer(FOLDER)
     model = checkpoint.load(FOLDER, solutions, torch.float32)
     for weight in model.parameters():
-        weight.data = weight.data.clone()  # those of the file stay as they are
+        weight.data = weight.data.clone()  # the weights in the file stay as they are
     return model, tokenizer
 
 
@@ -69,7 +69,7 @@ def questions_right(model, tokenizer, stories=25):
 
 
 def measured(model, tokenizer, stories=100):
-    """Means over stories at temperature 0.3, and what the model still knows."""
+    """Means over stories at temperature 0.3, and the model's loss on true stories."""
     told = rewards.answers(model, tokenizer, generate, rewards.requests(stories, 99), seed=1)
     mean = lambda values: round(sum(values) / stories, 3)  # noqa: E731
     return {
@@ -83,7 +83,8 @@ def measured(model, tokenizer, stories=100):
 
 
 def train(seed, reward, lr=1e-3, steps=None):
-    """One run: the steps' rewards, shares of groups and lengths, and what came of it."""
+    """One run: the steps' rewards, shares of groups and lengths, and the trained model's
+    measures."""
     model, tokenizer = loaded()
     optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
     generator = torch.Generator().manual_seed(seed)
@@ -109,8 +110,8 @@ def settings_of(name):
     return STEADY if name == "steady" else {"reward": globals()[name]}
 
 
-def again(found):
-    """All runs of a record, trained once more."""
+def train_again(found):
+    """Train all runs of a record once more."""
     torch.set_num_threads(1)
     train_all = lambda name, runs: [train(run["seed"], **settings_of(name)) for run in runs]  # noqa: E731
     return {
@@ -121,7 +122,7 @@ def again(found):
 
 
 def add(name, seeds):
-    """Runs with more seeds, written into the record one by one."""
+    """Add runs with more seeds to the record, one by one."""
     torch.set_num_threads(1)
     found = rewards.recorded()
     runs = found["steady"] if name == "steady" else found["runs"][name]

@@ -1,9 +1,10 @@
-"""A sentence of a lesson and its number are one thing.
+"""Sentences of the lessons are bound to recorded numbers.
 
 `claims.toml` holds sentences of the lessons (prose, captions, predictions, rubrics, model
 answers), with their numbers as expressions over `records.json`: ten seeds per record, none of
-which chose the sentence. Filled in, a sentence must stand in its lab word for word, and what it
-says without a number (`holds`) must be true of the records. So a number that is changed, a
+which chose the sentence. Filled in, a sentence must be in its lab word for word, and its
+statements without a number (`holds`) must be true of the records. So a number that is changed,
+a
 sentence turned around, and a record that says something else all fail here. `pytest -m slow
 tests/course/claims` makes all records again.
 """
@@ -31,14 +32,14 @@ CLAIMS = [
     for claim in claims
 ]
 WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-SEEDED = re.compile(  # a sentence that reports seeds
+SEEDED = re.compile(  # matches a sentence that reports seeds
     r"\b(in|of|all|over|from) (the |our |these )?(five|six|seven|eight|nine|ten) (recorded )?"
     r"(seeds|sets|random starts|starts|runs)\b(?! or more)", re.I,
 )  # fmt: skip
 
 
 def count(truths) -> str:
-    """How many of ten, as a word."""
+    """Write a count of up to ten as a word."""
     return WORDS[sum(truths)]
 
 
@@ -52,7 +53,7 @@ def flat(text: str) -> str:
 
 @cache
 def places(module: str) -> list[str]:
-    """Every text of a lab in which a claim can stand: prose, predictions, captions, answers."""
+    """Every text of a lab that can contain a claim: prose, predictions, captions, answers."""
     lab = find_lab(module)
     notebook = nbformat.read(NOTEBOOKS / f"{lab.name}.ipynb", as_version=4)
     syllabus = tomllib.loads(
@@ -97,7 +98,7 @@ for layers, rows in cups.recorded_by_layers().items():  # at two swaps; at most 
     RECORDED[f"cups_more_{layers}"] = [max(row["fast"][3:]) for row in rows]
 MAIN = cups.recorded("main")
 RECORDED["cups_slow_least"] = [min(row["slow"]) for row in MAIN]
-for mode in ("slow", "fast"):  # of one draw and of sixteen
+for mode in ("slow", "fast"):  # shares for one draw and for sixteen
     drawn = [row[f"draws {mode}"] for row in MAIN]
     RECORDED[f"cups_{mode}_one"] = [row["one"] for row in drawn]
     for way in ("vote", "pass"):
@@ -109,7 +110,7 @@ for place, budget in enumerate(range(0, 26, 4)):
 @pytest.mark.parametrize("module, claim", CLAIMS, ids=lambda x: x if isinstance(x, str) else "")
 def test_a_sentence_says_what_its_record_says(module, claim):
     sentence = filled(claim, RECORDED)
-    whole = re.compile(rf"(?<!\d){re.escape(sentence)}(?!\.?\d)")  # 85 does not stand in 850
+    whole = re.compile(rf"(?<!\d){re.escape(sentence)}(?!\.?\d)")  # 85 is not in 850
     found = [text for text in places(module) if whole.search(flat(text))]
     assert found, f"{module} has no sentence: {sentence}"
     assert not untrue(claim, RECORDED), f"not true of the records: {sentence}"
@@ -131,7 +132,7 @@ def test_a_record_has_ten_seeds():
 
 
 def test_a_result_over_seeds_is_bound_to_a_record():
-    """A sentence of the lessons that reports seeds stands in claims.toml."""
+    """A sentence of the lessons that reports seeds is in claims.toml."""
     free = []
     for module in sorted(lab.module for lab in LABS):
         bound = [filled(claim, RECORDED) for where, claim in CLAIMS if where == module]
@@ -159,7 +160,7 @@ def test_the_claims_hold_when_a_record_is_made_again(name, tmp_path):
 
 @pytest.mark.slow
 def test_the_claims_of_lab_11_hold_when_all_is_trained_again():
-    again = RECORDED | posttraining_runs.flat(posttraining_runs.again(rewards.recorded()))
+    again = RECORDED | posttraining_runs.flat(posttraining_runs.train_again(rewards.recorded()))
     for module, claim in CLAIMS:
         if "rl_" in claim["says"] + claim.get("holds", ""):
             print(module, "|", filled(claim, again))

@@ -33,7 +33,7 @@ from solutions.config import Qwen3NextConfig
 
 @cache
 def notebook():
-    """The names of the notebook's cells, with the reference in the place of a learner's."""
+    """The names that the notebook's cells define, with the reference in place of answers."""
     torch.set_num_threads(1)
     cells = json.loads((ROOT / "notebooks" / "12_hybrid.ipynb").read_text())["cells"]
     text = {cell["id"]: "".join(cell["source"]) for cell in cells}

@@ -16,7 +16,7 @@ from tests.course.claims.makers import lesson
 pytestmark = pytest.mark.slow
 
 
-def said(claim, holds, numbers):
+def check_claim(claim, holds, numbers):
     print(f"\n{'holds' if holds else 'FAILS'}  {claim}\n       {numbers}")
     assert holds, claim
 
@@ -39,7 +39,7 @@ def test_margin():
         medians.append(round(margin.median().item(), 1))
     shown = [[round(m, 2) for m in found] for found in marks], medians
     low = all(found and max(found) < 1 for found in marks)
-    said("float8 changes some best tokens, at margins below 1; half have 5 or more",
+    check_claim("float8 changes some best tokens, at margins below 1; half have 5 or more",
          low and min(medians) > 5, shown)  # fmt: skip
 
 
@@ -54,4 +54,4 @@ def test_tokens_per_word():
         f"one {g1}, {g0} before; the Chinese one {c1}, exactly as many"
     )
     answers = (SOLUTIONS / "answers" / "tokenizer.md").read_text("utf-8")
-    said(claim, claim in answers and c0 == c1, per_word)
+    check_claim(claim, claim in answers and c0 == c1, per_word)

@@ -1,4 +1,4 @@
-"""What lab 14 says of its experiments, in five draws each, by the notebook's own cells.
+"""The claims of lab 14 about its experiments, in five draws each, by the notebook's own cells.
 
 pytest -m slow tests/course/claims/test_parallel_claims.py -s    prints the table
 """

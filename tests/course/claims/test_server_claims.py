@@ -1,4 +1,4 @@
-"""What lab 15 says of its experiments, in five seeds each, by the notebook's own cells.
+"""The claims of lab 15 about its experiments, in five seeds each, by the notebook's own cells.
 
 pytest -m slow tests/course/claims/test_server_claims.py -s    prints the table
 """
@@ -35,7 +35,8 @@ def tell(claim, numbers):
 
 
 def test_found(lab):
-    """More than three quarters with room for everything; the end first is never worse."""
+    """With room for everything more than three quarters are found; evicting the end first is
+    never worse."""
     for blocks in (32, 64, 96, 128, 256):
         pairs = [
             [lab["share_found"](kind, blocks, seed) for seed in SEEDS]
@@ -66,7 +67,8 @@ def test_chunks(lab):
 
 
 def test_drafts(lab):
-    """Little in a new story, more in one that was told before, most by a second model."""
+    """Tokens per pass: few in a new story, more in a repeated one, most with a second model's
+    drafts."""
     found = []
     for who in ("fox named Tom", "girl named Mia", "cat named Lily", "boy named Ben", "duck"):
         story = f"Once upon a time, there was a {who}. It was a sunny day."

@@ -37,7 +37,7 @@ def tell(claim, numbers):
 
 
 def stories(tokenizer):
-    """Five sets of twelve stories that no training row holds."""
+    """Five sets of twelve stories that are in no training row."""
     held = Validation(tokenizer, documents=60, longest=128)
     rows = [row for batch in held.batches for row in batch.split(1)]
     draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).tolist()
@@ -97,7 +97,7 @@ def test_blocks():
 
 
 def test_inputs_rounded_too(lab):
-    """torch's int8 rounds the inputs as well, and is farther off than rounded weights alone."""
+    """torch's int8 rounds the inputs as well, and is less exact than rounded weights alone."""
     found = []
     for seed in SEEDS:
         torch.manual_seed(seed)

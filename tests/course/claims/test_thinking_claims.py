@@ -1,9 +1,9 @@
-"""The claims of lab 13, seed by seed: what thoughts, budgets, draws and teachers do.
+"""The claims of lab 13, seed by seed: the effects of thoughts, budgets, draws and teachers.
 
 The record that the notebook shows, labkit/learner/lessons/thinking.json, is made by
 `python tests/course/claims/test_thinking_claims.py`: some three minutes of one quiet processor
 per seed; parts that are in the file stay, and build/cups/ keeps the models. The quick tests
-hold the record to what the lesson says; the slow one trains a model again.
+compare the lesson with the record; the slow one trains a model again.
 """
 
 import copy
@@ -50,8 +50,8 @@ def adamw(model, lr=1e-3):
 
 
 def train(seed, steps=900, count=32, **changes):
-    """A model that has learned both modes, and itself when it was half a thinker: the first
-    time that it got 12 swaps right in 3 of 10 questions (None where it never was)."""
+    """A model that has learned both modes, and a copy from halfway: the first time that it got
+    12 swaps right in 3 of 10 questions (None if it never did)."""
     model, generator = fresh(seed, **changes), seeded(seed)
     optimizer, half = adamw(model), None
     for step in range(steps):
@@ -89,7 +89,7 @@ def thought_length(model, swaps):
 
 
 def draws_of(model, flag, swaps, temperature, seed, count=50, n=16):
-    """Which of n draws are right, and what they answer: (count, n) each."""
+    """Whether each of n draws is right, and its answer: two tensors (count, n)."""
     prompts, _, answers = asked(swaps, flag, count, seed=500 + seed)
     many = prompts.repeat_interleave(n, 0)
     output = write(model, many, temperature=temperature, generator=seeded(seed))
@@ -98,7 +98,8 @@ def draws_of(model, flag, swaps, temperature, seed, count=50, n=16):
 
 
 def vote_right(found, wanted, n):
-    """The share of questions whose majority of n draws is right, the first of equals."""
+    """The share of questions that a majority of n draws gets right; in a tie the first answer
+    counts."""
     votes = (found[:, :n, None] == found[:, None, :n]).sum(-1)  # (Q, n)
     winner = found.gather(1, votes.argmax(1, keepdim=True))
     return round((winner == wanted).float().mean().item(), 4)
@@ -222,7 +223,7 @@ def test_thoughts_do_what_layers_do_not():
     for row in rows("main"):
         assert min(row["slow"]) > 0.9 and max(row["fast"][3:]) < 0.5
         assert [round(length) for length in row["length"]] == [2 * k for k in SWAPS]
-        assert row["half"][-1] + 0.2 < row["slow"][-1]  # a half thinker, at twelve swaps
+        assert row["half"][-1] + 0.2 < row["slow"][-1]  # the copy from halfway, at twelve swaps
 
 
 def test_more_layers_learn_no_more_swaps_in_the_same_steps():
@@ -256,7 +257,7 @@ def test_opinions_and_texts_teach_more_than_rewards():
 
 @pytest.mark.slow
 def test_the_shipped_weights_are_those_of_this_recipe():
-    """A model of another seed comes out as the record says."""
+    """A model trained with another seed has the recorded results."""
     model, half = train(1)
     assert right(model, 12, cups.THINK) > 0.9 and right(model, 6, cups.NO_THINK) < 0.5
     assert half is not None and right(half, 12, cups.THINK) < 0.9

@@ -3,7 +3,7 @@
 The record, labkit/learner/lessons/scaling.json, is made by
 `python -m tests.course.claims.test_training_claims` (some 20 minutes of one quiet processor):
 for each run hidden_size, parameters, tokens, loss and seed, the unseen run last. `pytest -m
-slow tests/course/claims` trains some of them again; the quick test holds the lesson to the
+slow tests/course/claims` trains some of them again; the quick test compares the lesson with the
 record.
 """
 
@@ -19,19 +19,19 @@ from solutions.training import causal_lm_loss, learning_rate, train_step
 from tests.course.claims.makers import cells
 from tests.course.claims.makers import lesson as cells_of
 
-ROWS, LENGTH = 4, 128  # of a batch
+ROWS, LENGTH = 4, 128  # rows and length of a batch
 
 
 @cache
 def texts():
-    """The batches of the longest run, the same for all, and new stories."""
+    """The batches of the longest run, which all runs share, and new stories."""
     rows = Rows(lesson.tokenizer(), LENGTH)
     held = Rows(lesson.tokenizer(), LENGTH, first=100_000).batch(0, 64)
     return [rows.batch(step, ROWS) for step in range(800)], held
 
 
 def run(size, tokens, seed):
-    """The model's parameters and its loss on new stories."""
+    """Train a model; return its parameters and its loss on new stories."""
     batches, held = texts()
     model = lesson.build(seed, hidden_size=size, intermediate_size=8 * size // 3, head_dim=32)
     optimizer, steps = lesson.MuonAdamW(model), tokens // (ROWS * LENGTH)
@@ -43,8 +43,8 @@ def run(size, tokens, seed):
     return sum(p.numel() for p in model.parameters()), round(loss, 4)
 
 
-def again(rows):
-    """These rows of the record, trained again."""
+def train_again(rows):
+    """Train these rows of the record again."""
     torch.set_num_threads(1)
     for size, _, tokens, _, seed in rows:
         parameters, loss = run(size, tokens, seed)
@@ -102,10 +102,10 @@ def test_the_lesson_says_how_far_each_purchase_is_off():
 @pytest.mark.slow
 def test_runs_that_are_trained_again_lose_as_much():
     short = [row for row in rows() if row[0] in (16, 64) and row[2] <= 51_200]
-    for row, made in zip(short, again(short), strict=True):
+    for row, made in zip(short, train_again(short), strict=True):
         assert made[:3] == row[:3] and abs(made[3] / row[3] - 1) < 0.02, (row, made)
 
 
 if __name__ == "__main__":
-    made = ",\n".join(map(json.dumps, again(rows())))
+    made = ",\n".join(map(json.dumps, train_again(rows())))
     scaling.RECORD.write_text(f"[\n{made}\n]\n", encoding="utf-8")

@@ -8,12 +8,12 @@ from labkit.grading.collect import deliver
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import EXECUTORS
 from tests.course.grading.samples import LAB, zipped
-from tests.course.grading.two_learners import here, two_hand_in
+from tests.course.grading.two_learners import judge_here, two_hand_in
 
 
 @pytest.fixture
 def course(tmp_path):
-    """A course folder with nothing in it."""
+    """An empty course folder."""
     (tmp_path / "course").mkdir()
     return Course(tmp_path / "course")
 
@@ -42,7 +42,7 @@ class Inbox:
         return {path.parts[-3]: path.read_bytes() for path in paths}
 
     def kept(self, where="collected"):
-        """The notebooks that are kept, whatever became of them."""
+        """The notebooks that were kept, whether they count or not."""
         return [path.read_bytes() for path in (self.root / where).rglob("*.ipynb")]
 
 
@@ -60,7 +60,7 @@ def inbox(inboxes):
 @pytest.fixture
 def handed_in(released_course, tmp_path, monkeypatch):
     """A course with two notebooks to be graded, by a judge in this process."""
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     course = Course(shutil.copytree(released_course.root, tmp_path / "two"))
     two_hand_in(course)
     return course

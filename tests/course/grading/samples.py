@@ -39,7 +39,8 @@ WORKSHEETS = {
 
 
 def notebook(mark="", lab=LAB, **answers):
-    """A notebook told from others by `mark`, with answers: ex_1_1=text. lab None: of no lab."""
+    """A notebook with answers: ex_1_1=text. `mark` makes it differ from others; lab None: of no
+    lab."""
     content = json.loads(TEXT[lab.name] if lab else NO_CELLS)
     content["metadata"]["mark"] = mark
     for cell in content["cells"]:
@@ -64,7 +65,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-# A graded learner, without a judge
+# Graded learners, made without a judge
 
 
 def judged(scores=FULL, lab=LAB):
@@ -106,8 +107,8 @@ def stored(course, learner="ada", stamp=None, scores=FULL, text="because", lab=L
 
 
 def graded(course, learner, scores=FULL, stamp=None, text="because", lab=LAB):
-    """Leave what `tinyllm grade` leaves of a learner: a stored result and the gradebook's
-    rows."""
+    """Write the files and rows that `tinyllm grade` writes for a learner: a stored result and
+    the gradebook's rows."""
     results = Results(course.root, lab)
     results.put(learner, judged(scores, lab))
     results.put_class({**results.keys(), learner: learner})

@@ -1,4 +1,4 @@
-"""A lab is checked alone; all parts together make the model, or the wrong one is named."""
+"""The assembly: all labs' parts together make the model, or the report names the wrong part."""
 
 import shutil
 import sys
@@ -25,7 +25,7 @@ RIGHT = reference_modules()
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A finished package in place of the repository's."""
+    """Use a finished package in place of the repository's."""
     folder = tmp_path / "tinyllm"
     shutil.copytree(ROOT / "tinyllm", folder)
     for name, source in RIGHT.items():
@@ -65,7 +65,7 @@ def test_a_wrong_part_of_the_same_lab_is_named(package):
 
 
 def assembled(sources):
-    """The exercise that is named, and the report in one line."""
+    """The exercise that the report blames, and the report in one line."""
     sources = {**RIGHT, **sources}
     with imported(sources):
         result = judged(package_in(), sources)
@@ -76,7 +76,7 @@ def assembled(sources):
 
 NORM = ("rmsnorm", "square().mean(", "square().sum(")
 SILU = ("swiglu", "wide * torch.sigmoid(wide)", "wide.relu()")
-WRONG = [  # module, before, after; the exercise, and what is said of it
+WRONG = [  # module, old code, new code; the exercise that is blamed, words of the report
     (*NORM, "1.2", "dense: layer 0, input_layernorm: values differ in 80%"),
     ("rmsnorm", "return self.weight * normed", "hidden_states.zero_()\n"
      "        return self.weight * normed", "1.2", "changed its input hidden_states in place"),
@@ -136,7 +136,7 @@ def test_what_is_right_in_another_way_is_blamed_for_nothing(change):
     exercise, text = assembled(edited(*change))
     assert exercise is None and "dense: all 3 layers" in text and "MoE: all 4 layers" in text
     assert assembled({**edited(*change), **edited(*NORM)})[0] == "1.2"
-    if "300" not in change[2]:  # else the first 1000 calls are recorded, and no later ones
+    if "300" not in change[2]:  # else only the first 1000 calls are recorded
         assert assembled({**edited(*change), **edited(*SILU)})[0] == "4.1"
 
 
@@ -163,7 +163,8 @@ def test_an_untouched_package_is_told_where_to_begin(package):
 
 
 def graded(workers, **changed):
-    """The rows on the reference as answers to labs 01 to 06; None: not handed in."""
+    """The rows on labs 01 to 06 with the reference's answers, except `changed`, {exercise id:
+    cell, None if not handed in}."""
     labs = [lab for lab in LABS if lab.number <= "06"]
     cell = {e.id: cells.plain(reference_block(lab, e)) for lab in labs for e in lab.exercises}
     answers = {lab: {e.id: (cell | changed)[e.id] for e in lab.exercises} for lab in labs}

@@ -1,4 +1,4 @@
-"""The class reports, on a made-up class: numbers, names, files that fetch and run nothing."""
+"""The class reports on a made-up class: their numbers and names; they fetch and run nothing."""
 
 import io
 import re
@@ -40,7 +40,7 @@ EVIL = '=cmd|" /C calc"!A0<script>alert(1)</script>\x1b[31m\u202e'
 def verdict(lab, *states):
     """The record of one learner, and the gradebook's standing that goes with it."""
     graded, standing = [], Standing()
-    rest = FULL if {*states} == {FULL} else ABSENT  # of what a sample does not list
+    rest = FULL if {*states} == {FULL} else ABSENT  # of exercises that a sample does not list
     for exercise, how in zip_longest(lab.exercises, states, fillvalue=rest):
         score = {FULL: float(exercise.points), PART: 0.5}.get(how, 0.0)
         status = {FULL: Status.PASSED, ABSENT: Status.NOT_STARTED}.get(how, Status.NOT_YET)
@@ -154,7 +154,7 @@ def test_a_class_that_was_graded_is_found_again(tmp_path):
 
 
 def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
-    """Whatever names and reasons are: 24 lines of 80 columns, paths aside."""
+    """For any names and reasons: 24 lines of 80 columns, except for paths."""
     learners = {f"{'long-name-' * number}{EVIL}": (PART, NONE, PART) for number in range(200)}
     submission, standing = verdict(LAB, FULL, PART, FULL)
     odd = replace(submission, problem="it is not JSON\n" * 50)

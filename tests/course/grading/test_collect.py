@@ -68,7 +68,7 @@ def collect_command(inbox, *arguments):
     return CliRunner().invoke(app, ["collect", *arguments, "--course", str(inbox.root)])
 
 
-# Whose. Files, and whose each notebook among them is: ? nobody's and kept, . not what counts.
+# Owners: files, then the owner of each notebook: ? unknown, so it is kept; . does not count.
 # # is the notebook's name, ~1 is what Moodle puts behind a name, %1 is a time of Brightspace,
 # $1 of Blackboard, z.zip!x lies in a zip.
 
@@ -144,7 +144,8 @@ def spelled(text):
 
 
 def case_of(row):
-    """(files, {learner: the notebook that counts}, how many are nobody's) of a row."""
+    """Parse a row: (files, {learner: the notebook that counts}, number without a known
+    owner)."""
     places, owners = (side.split(" | ") for side in row.split(" -> "))
     files, zips, expected, owners = {}, {}, {}, iter(owners)
     for number, place in enumerate(map(spelled, places)):
@@ -162,13 +163,13 @@ def case_of(row):
 
 
 @pytest.mark.parametrize("source", ["in", "export.zip"])
-def test_whose_it_is(inboxes, source):
-    """By the layout of the source; a name inside a learner's folder or zip never says it."""
+def test_the_layout_decides_the_owner(inboxes, source):
+    """The layout of the source decides; a name inside a learner's folder or zip never does."""
     for row in filter(None, LAYOUTS.splitlines()):
         files, expected, lost = case_of(row)
         inbox = inboxes()
         lines = inbox.take(files, source)
-        if "!" in expected:  # whoever it is, it is nobody else
+        if "!" in expected:  # nobody else's, in any case
             assert not {"ann", "Ann"} & set(inbox.handed_in()), row
             continue
         assert inbox.handed_in() == expected, row
@@ -178,7 +179,7 @@ def test_whose_it_is(inboxes, source):
 
 
 def test_another_layout_is_one_record(inbox, monkeypatch):
-    """Wherever it is put: nothing depends on its place; --as remembers its number."""
+    """A new layout works at any place in the list; --as remembers its number."""
     pattern = r"(?P<who>[a-z]+_[a-z]+)_(?P<user>\d+)/"
     record = Platform("Canvas Files", layouts=(Layout(pattern),))
     monkeypatch.setattr(platforms, "PLATFORMS", (record, *platforms.PLATFORMS))
@@ -189,7 +190,7 @@ def test_another_layout_is_one_record(inbox, monkeypatch):
     deliver.collect(inbox.course, [inbox.root / issue.kept], learner="s2")
     inbox.take({f"bob_day_18/{SECOND.name}.ipynb": notebook("b", SECOND)}, "next")
     assert set(inbox.handed_in(SECOND)) == {"s2"}
-    inbox.take({f"{ANN}/{FILE}": C})  # and the others are known as before
+    inbox.take({f"{ANN}/{FILE}": C})  # other layouts are found as before
     assert inbox.handed_in()["s1"] == A and "Moodle 7001" in (
         OpenIssues(inbox.root).open()[0].claim
     )
@@ -214,7 +215,7 @@ def listed(inbox, text):
 def test_a_roster_maps_names_to_students_and_the_unknown_are_kept(inbox):
     lines = inbox.take({
         f"lovelaceada_111_1001_{FILE}": A,
-        f"jd01_333_1003_{FILE}": C,  # a name that is the id of somebody
+        f"jd01_333_1003_{FILE}": C,  # a learner's chosen name that is another one's id
         f"doejohn_334_1004_{FILE}": D,
         f"mallory_444_1005_{FILE}": notebook("m"),
     }, roster_file=listed(inbox, ROSTER))  # fmt: skip
@@ -241,13 +242,14 @@ def test_an_lms_gradebook_is_a_roster(inbox):
                    RosterEntry("alee", "A.", "Lee"),
                    RosterEntry("x", "A.", "L.", "ann@x.edu")):  # fmt: skip
         roster = read_roster(listed(inbox, canvas + '"Lee, Bo",,18,blee,\n'), [person])
-        assert [p.id for p in roster.people] == [person.id, "blee"]  # who is known keeps it
+        # a known person keeps the id
+        assert [p.id for p in roster.people] == [person.id, "blee"]
     lines = inbox.take({f"_900_1001_{FILE}": A}, roster_file=listed(inbox, canvas))
     assert states(lines) == {"alee": issues.NEW}
 
 
 def test_numbers_of_a_worksheet_and_github_names(inboxes, monkeypatch):
-    """They decide over names, which people choose themselves."""
+    """They take precedence over names, which people choose themselves."""
     sheet = (
         "Identifier,Full name,Email address\nParticipant 7001,王伟,wang1@x.edu\n"
         "Participant 7002,王伟,wang2@x.edu\nParticipant 7003,Group A,team@x.edu\n"
@@ -265,12 +267,12 @@ def test_numbers_of_a_worksheet_and_github_names(inboxes, monkeypatch):
         inbox.take({f"lab1-octo133-dev/{FILE}": A}, "in", roster_file=listed(inbox, names))
         assert inbox.handed_in() == {"s1": A}
         inbox.take({f"lab2-octo133-dev/{SECOND.name}.ipynb": notebook(lab=SECOND)}, "next")
-        assert set(inbox.handed_in(SECOND)) == {"s1"}  # it is remembered
+        assert set(inbox.handed_in(SECOND)) == {"s1"}  # the owner is remembered
 
 
 @pytest.mark.parametrize("language", WORKSHEETS)
 def test_a_worksheet_in_any_language_is_a_roster(inbox, language):
-    """And a team's file, which begins with the team's name, is told by the number."""
+    """A team's file begins with the team's name; the number in it identifies the learner."""
     inbox.take({"Ann Lee_7001_assignsubmission_file_/x.ipynb": A,
                 "Gruppe 1-Bo Ek_7002_assignsubmission_file_/x.ipynb": B},
                roster_file=listed(inbox, WORKSHEETS[language]))  # fmt: skip
@@ -314,7 +316,7 @@ def test_a_list_that_a_learner_hands_in_is_no_roster(inboxes, monkeypatch):
 
 
 def test_no_learner_decides_what_system_an_export_is_of(inboxes):
-    """By a display name in Moodle, by the names of several files in Canvas."""
+    """Neither with a display name in Moodle nor with the names of several files in Canvas."""
     names = [f"low_102_20{n}_x_{n}_assignsubmission_file_.ipynb" for n in range(5)]
     eves = {name: notebook(name) for name in names}
     for source in ("export.zip", "in"):
@@ -351,11 +353,11 @@ def test_a_name_in_the_gradebook_is_no_formula_and_no_markup(inbox):
     assert not [t for t in texts if unicodedata.normalize("NFKC", t)[:1] in tuple("=@+")]
 
 
-# Disputes, and what a person says with --as
+# Disputes, and how a person settles them with --as
 
 
 def test_two_numbers_for_one_learner_are_a_question(inbox, monkeypatch):
-    """The one that is given counts; the other is still nobody's, and stays open."""
+    """The number named with --as counts; the other one has no owner yet and stays open."""
     known(monkeypatch, ("ann", "Ann", "Lee"), ("eve", "Eve", "Low"))
     files = {f"{who}_assignsubmission_file_/{FILE}": data
              for who, data in {"Ann Lee_101": A, "ANN LEE_105": B}.items()}  # fmt: skip
@@ -373,7 +375,7 @@ def test_two_numbers_for_one_learner_are_a_question(inbox, monkeypatch):
     deliver.collect(inbox.course, [inbox.root / kept], learner="eve")
     later = {f"ANN LEE_105_assignsubmission_file_/{FILE}": D}
     inbox.take(zipped(files | later, dict.fromkeys(later, (2026, 3, 2, 1, 1, 1))))
-    assert inbox.handed_in() == {"ann": A, "eve": D}  # whose the number is, is known now
+    assert inbox.handed_in() == {"ann": A, "eve": D}  # the owner of the number is known now
 
 
 def test_notebooks_from_different_sources_are_a_question(inbox):
@@ -385,7 +387,7 @@ def test_notebooks_from_different_sources_are_a_question(inbox):
     assert len(OpenIssues(inbox.root).open()) == 2
     assert not {"collected/doejohn"} & {one.kept for one in OpenIssues(inbox.root).open()}
     assert B in inbox.kept("collected/unknown")
-    lines = inbox.take({f"doejohn/{FILE}": A}, "other")  # the same notebook is no dispute
+    lines = inbox.take({f"doejohn/{FILE}": A}, "other")  # the same notebook is not a dispute
     assert [line.state for line in lines] == [issues.SAME]
 
 
@@ -405,7 +407,7 @@ def test_what_is_nobodys_is_given_to_somebody(inboxes, monkeypatch):
     with pytest.raises(CourseError, match="not on the roster"):
         deliver.collect(inbox.course, [inbox.root / kept[0]], learner="s009")
     known(monkeypatch)
-    inbox = inboxes()  # whatever it is called
+    inbox = inboxes()  # with any file name
     inbox.take({"doe_111_1001_03_gqa.ipynb": A, "essay.pdf": b"%PDF"}, learner="kim")
     assert inbox.handed_in() == {"kim": A}
 
@@ -428,7 +430,7 @@ def test_a_command_is_printed_whole(inbox):
 
 
 def test_a_long_roster_is_read_in_a_moment(tmp_path):
-    """No row is compared with all others: five times the rows take five times as long."""
+    """No row is compared with all others, so time grows in proportion to the rows."""
     path, seconds = tmp_path / "roster.csv", []
     for count in (200, 1000):
         path.write_text("id,name,email\n" + "".join(
@@ -444,7 +446,8 @@ def test_a_long_roster_is_read_in_a_moment(tmp_path):
 
 
 def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
-    """Twice changes nothing; what somebody put there by hand is replaced only if asked."""
+    """A second collect changes nothing; a notebook that was put there by hand is replaced only
+    on request."""
     first, later = {f"ada_111_1001_{FILE}": A}, {f"ada_111_1009_{FILE}": B}
 
     def times():
@@ -496,16 +499,16 @@ def test_a_persons_choice_among_attempts_holds_when_they_come_again(inboxes):
         inbox.take(newest)
         assert inbox.handed_in() == {"Ann Lee": B} and other in inbox.kept()
     inbox = inboxes()
-    lines = inbox.take(files)  # of one time: a person says which counts
+    lines = inbox.take(files)  # with the same time: a person decides which one counts
     assert {line.state for line in lines} == {issues.WHOSE} and not inbox.handed_in()
 
 
 def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, tmp_path):
-    """Both ways, before and after collecting and grading; a changed deadline, too."""
+    """Set or changed before or after collecting and grading, in both directions."""
     course = released_course
     late, early = f"roeann_LATE_22345_67891_{FILE}", f"doejohn_12345_67890_{FILE}"
     (tmp_path / "export.zip").write_bytes(zipped({late: C, early: B}))
-    clone = tmp_path / "clones" / "lab1-octo" / FILE  # its time is that of cloning
+    clone = tmp_path / "clones" / "lab1-octo" / FILE  # its time is the time of cloning
     clone.parent.mkdir(parents=True)
     clone.write_bytes(A)
     deliver.collect(course, [tmp_path / "export.zip", tmp_path / "clones"])
@@ -541,7 +544,7 @@ def test_the_time_is_that_of_the_outer_file(inbox):
 
 @pytest.mark.parametrize("source", ["export.zip", "in"])
 def test_no_time_that_a_learner_can_write_counts(inboxes, source):
-    """A timestamp.txt, and the name of a folder that is the only one of its source."""
+    """Neither a timestamp.txt nor the name of the only folder of a source."""
     cases = {"eve/01_rmsnorm": ["ann/01_rmsnorm"], "lab1-eve": ["lab1-ann"],
              "eve+01_rmsnorm+2001-01-01 00:00:00 UTC": []}  # fmt: skip
     for eves, others in cases.items():
@@ -643,8 +646,8 @@ def test_reports_do_not_say_that_nothing_was_handed_in(inbox, monkeypatch):
 
 
 def test_the_command_prints_one_screen_and_writes_a_table(inbox):
-    """A line a lab where all is well. What is open is listed over all collects; the path of
-    the table comes last."""
+    """One line per lab if all is well. Open issues of all collects are listed; the path of the
+    table comes last."""
 
     def lines_of(*arguments):
         done = CliRunner().invoke(app, ["collect", *arguments, "--course", str(inbox.root)],
@@ -692,7 +695,7 @@ def module(*answered):
     "place", ["{}/rmsnorm.py", "{}/my course/tinyllm/rmsnorm.py", "{}/01/rmsnorm-1.py"]
 )
 def test_a_module_beside_a_blank_notebook_is_a_question(inbox, place):
-    """Until another notebook comes, which `tinyllm submit` writes."""
+    """It is open until a notebook comes that `tinyllm submit` wrote."""
     first, second, *_ = LAB.exercises
     answer = cells.plain(reference_block(LAB, second))
     files = {f"ann/{FILE}": notebook(ex_1_2=answer), f"bob/{FILE}": B,
@@ -720,7 +723,7 @@ def test_a_person_may_let_the_blank_notebook_count(inbox):
 
 
 @pytest.mark.parametrize("beside", ["solutions/rmsnorm.py", "tests/rmsnorm.py", "rope.py"])
-def test_files_of_the_course_and_empty_modules_are_no_question(inbox, beside):
+def test_files_of_the_course_and_empty_modules_raise_no_question(inbox, beside):
     full = module(*LAB.exercises)
     files = {f"ann/{FILE}": A, f"ann/{beside}": full, f"bob/{FILE}": B,
              "bob/tinyllm/rmsnorm.py": module()}  # fmt: skip
@@ -728,7 +731,7 @@ def test_files_of_the_course_and_empty_modules_are_no_question(inbox, beside):
 
 
 def test_of_a_project_what_the_learner_works_in_counts(inbox):
-    """Not the lesson as it was given, nor a backup, nor a record of what was given."""
+    """Neither the released lesson, nor a backup, nor the copies of released files count."""
     project = {f"given/{FILE}": A, f"notebooks/{FILE}": B, f".given/notebooks/{FILE}": A,
                f"backups/2026-11-28/notebooks/{FILE}": C, "tinyllm/rmsnorm.py": module(),
                f"solutions/{LAB.module}.py": module(*LAB.exercises)}  # fmt: skip

@@ -1,4 +1,5 @@
-"""Archives and folders that harm: what is read of them, and what is said of the rest."""
+"""Harmful archives and folders: the parts that are read, and the reasons for refusing the
+rest."""
 
 import io
 import os
@@ -26,7 +27,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="not checked: links and pipes
 
 
 def patched(data, local, central, flags=None, size=None):
-    """A zip of one file with other bytes in both of its headers."""
+    """A zip of one file, with bytes changed in both of its headers."""
     value = struct.pack("<H", flags) if size is None else struct.pack("<I", size)
     for signature, place in ((b"PK\x03\x04", local), (b"PK\x01\x02", central)):
         at = data.index(signature) + place
@@ -35,7 +36,7 @@ def patched(data, local, central, flags=None, size=None):
 
 
 def refused(path):
-    """Why nothing of a source was read."""
+    """Return why a source was refused as a whole."""
     found = list(files_of(path))
     assert not [one for one in found if one.data is not None], found
     return " | ".join(one.reason for one in found)
@@ -97,7 +98,7 @@ def test_links_pipes_and_giants_in_a_folder_are_refused(tmp_path):
     assert text.count("a link, a pipe or a device, not a file") == 3 and "more than the" in text
 
 
-ODD_NAMES = {  # which no pattern may see: some took hours
+ODD_NAMES = {  # refused before any pattern is tried: some took hours
     "a control character": ("lab--" * 18 + "\n.txt", "a control character in its name"),
     "another kind of file": ("rmsnorm\x1b[31m.png", "a control character in its name"),
     "blanks": (" " * 50_000 + ".x", "a name of more than 255 characters"),
@@ -117,7 +118,7 @@ def test_an_odd_name_is_refused_before_it_is_looked_at(inboxes):
 
 
 def test_no_name_takes_long():
-    """The worst of 255 characters, of which thousands may come in one zip."""
+    """The slowest names have 255 characters; one zip may have thousands of them."""
     units = (" ", "_", ".ipynb", "lab--", "lab-1-", "-copy1", "_111", "\ufdfa", "+a")
     names = [(unit * 255)[: 255 - len(end)] + end for unit in units for end in ("", "!", "(1")]
     for name in [*names, "lab--" * 18 + "\n"]:
@@ -140,7 +141,7 @@ def test_one_learners_files_cost_no_other_anything(inbox, tmp_path):
     bad = [line for line in lines if line.state == issues.REFUSED]
     assert [line.learner for line in bad].count("aaron") == 1 and len(bad) == 3
     assert any("more than is read of one learner's zip" in line.note for line in bad)
-    for name in ("", "/", "\\", ".."):  # as the directory of a zip says it
+    for name in ("", "/", "\\", ".."):  # the name in the directory of a zip
         with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
             archive.writestr("a.ipynb", A)
             archive.writestr(zipfile.ZipInfo("b"), b"")
@@ -156,7 +157,7 @@ def test_a_folders_name_forges_no_line_and_is_no_markup(inbox, tmp_path):
     for name in names:
         (folder / name).mkdir(parents=True)
         (folder / name / FILE).write_bytes(notebook(name))
-    (folder / "bob" / "Icon\r").touch()  # of macOS
+    (folder / "bob" / "Icon\r").touch()  # a file of macOS
     (folder / "[").mkdir()
     (folder / "[" / "x].zip").write_bytes(b"")
     done = CliRunner().invoke(app, ["collect", str(folder), "--course", str(inbox.root)])

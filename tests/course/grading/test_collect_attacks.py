@@ -1,5 +1,5 @@
 """Names and files with which a learner may try to stop a class, to vanish, or to hand in for
-somebody else; and what an honest person meets who is caught up in it."""
+somebody else; and the effect on an honest person who is involved."""
 
 import json
 import re
@@ -26,7 +26,7 @@ FILE = f"{LAB.name}.ipynb"
 A, B, C = map(notebook, "abc")
 METADATA = "submission_metadata.yml"
 TELLS = b"submission_1:\n  :submitters:\n  - :name: Ann Lee\n"
-# Each level holds the one before nine times
+# Each level contains the previous one nine times
 LAUGHS = "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12)
 )
@@ -39,7 +39,7 @@ BROKEN = {
     "an object": b"a: !!python/object/apply:os.system [id]\n? [a]\n: b\n",
     "large": b"a: 1\n" * 2_000_000,
 }
-ODD = {  # read, and nobody is in it
+ODD = {  # read, but without any person
     "a number": b"5",
     "numbers": b"submission_1: {submitters: 5}",
     "names that are tables": b"submission_1: {submitters: [{name: {a: b}, sid: [1]}]}",
@@ -113,7 +113,7 @@ def test_yaml_is_texts_without_aliases():
     for content in (*BROKEN.values(), b"a: &x 1\nb: 2\n"):
         with pytest.raises(ValueError, match=r"\w+"):
             read_yaml(content)
-    assert yaml.safe_load("a: &x 1")  # which stock YAML takes
+    assert yaml.safe_load("a: &x 1")  # plain YAML accepts it
 
 
 # Names
@@ -126,7 +126,7 @@ def test_yaml_is_texts_without_aliases():
 )  # fmt: skip
 def test_no_name_stops_a_class_or_is_dropped(inboxes, name):
     for form in ("{}_105_assignsubmission_file_/#", "{}_105_201_#", "{}/#", "lab1-{}/#"):
-        is_canvas = form.startswith("{}_105_2")  # which keeps letters and digits alone
+        is_canvas = form.startswith("{}_105_2")  # Canvas keeps only letters and digits
         name = re.sub(r"\W|_", "", name) if is_canvas else name
         place = form.format(name).replace("#", FILE)
         other = form.format("ann").replace("105", "106").replace("#", FILE)
@@ -201,7 +201,7 @@ def test_two_numbers_are_two_people_though_their_notebooks_are_equal(inboxes):
 
 
 def test_who_copies_a_notebook_gets_no_say_in_it(inbox):
-    """An equal notebook is not a dispute; a later one of the copier's is."""
+    """The same notebook again is not a dispute; a later, different one of the copier's is."""
     inbox.take({f"ann/{FILE}": A}, "in")
     copied = "ann_105_assignsubmission_file_/"
     (line,) = inbox.take({f"{copied}{FILE}": A}, "copied.zip")
@@ -212,7 +212,7 @@ def test_who_copies_a_notebook_gets_no_say_in_it(inbox):
 
 
 def test_another_number_than_the_rosters_is_a_question(inbox):
-    """Somebody else took the name; Canvas has one number for a person."""
+    """Somebody else used the name: on Canvas a person has only one number."""
     class_list = roster(inbox, 'Student,ID,SIS Login ID,Section\n"Lee, Ann",501,ann7,A\n')
     (line,) = inbox.take({f"leeann_909_1001_{FILE}": B}, roster_file=class_list)
     assert line.state == issues.WHOSE and "Canvas 501 / Canvas 909" in line.note
@@ -236,7 +236,7 @@ def test_gradescopes_student_number_decides_before_a_name(inbox):
     assert "70005 or 70006" in line.note
 
 
-def test_canvas_test_student_is_nobody(inbox):
+def test_the_test_student_of_canvas_is_not_a_learner(inbox):
     text = 'Student,ID,SIS Login ID,Section\n"Lee, Ann",501,ann7,A\n"Student, Test",777,t,A\n'
     path = roster(inbox, text)
     assert [person.id for person in read_roster(path).people] == ["ann7"]
@@ -296,7 +296,7 @@ def test_brightspace_and_blackboard_tell_the_time(inboxes):
         assert {line.when.minute for line in lines} == {5}, place
 
 
-# What a person is told
+# The messages to a person
 
 
 def test_the_file_that_the_screen_prints_is_one_that_as_takes(inbox, monkeypatch):

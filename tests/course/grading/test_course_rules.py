@@ -40,7 +40,7 @@ def course(released_course):
 
 
 def ruled(course, text):
-    """The course with this course.toml, read anew."""
+    """Write this course.toml and open the course again."""
     (course.root / "course.toml").write_text(text, "utf-8")
     return Course(course.root)
 
@@ -147,8 +147,9 @@ def test_changed_points_judge_nothing_again_and_change_everything(course):
     ada, bob = (course.standings(LAB)[name] for name in ("ada", "bob"))
     assert (ada.automatic, ada.possible, ada.to_be_graded) == (7, 26, 5)  # 4, 3 of 12
     assert (bob.automatic, bob.by_hand) == (17, -8)
-    assert [grade.id for grade in bob.stale] == ["1.2"]  # not 1.1, which is as it was
-    old = CellGrade("1.a", 2.0, manual=1.0, flagged=True)  # points for an older answer
+    assert [grade.id for grade in bob.stale] == ["1.2"]  # 1.1 is unchanged
+    # a person's points for an older answer
+    old = CellGrade("1.a", 2.0, manual=1.0, flagged=True)
     assert Standing(questions={"1.a": old}).to_be_graded == 2
     (row,) = (r for r in rows_of(course.root / f"{LAB.name}.csv") if r["learner"] == "ada")
     assert "1.3" not in row and row["1.2"] == "3" and row["of"] == "26"
@@ -164,7 +165,7 @@ def test_changed_points_judge_nothing_again_and_change_everything(course):
         }
     )
     assert (maxima["check-1-2"], maxima["check-1-3"], maxima["written-1-a"]) == (12, 0, 5)
-    (course.root / "course.toml").unlink()  # and as it was, once the file is gone
+    (course.root / "course.toml").unlink()  # without the file, all is as before
     course = Course(course.root)
     report_again(course)
     assert course.standings(LAB)["ada"].automatic == 5.5 and stored() == before[1]
@@ -181,7 +182,7 @@ def test_the_learners_notebook_has_the_points_of_the_course(course):
     assert cells["question-1-a"].source.startswith("### Written question 1.a (1 points)")
     assert "(not graded)" in cells["question-1-b"].source
     assert cells["check-1-2"].metadata.nbgrader.points == 2.5
-    (course.root / "course.toml").unlink()  # the same source has the syllabus's points again
+    (course.root / "course.toml").unlink()  # without the file the syllabus's points count
     cells = {cell.id: cell for cell in Course(course.root).released(LAB).cells}
     assert "6 points · core" in cells["about-1-2"].source
     assert "4 points · stretch: counts" in cells["about-1-3"].source
@@ -209,7 +210,7 @@ def stamp(days):
 
 
 @pytest.fixture
-def odd(course):
+def mixed(course):
     """A class with everything: overrides, extra credit, written answers, lateness, excuses."""
     course = ruled(course, RULES)
     apply_course_rules(course, LAB)
@@ -232,21 +233,21 @@ NUMBERS = {
     "late": [6.5, 0, 1.5, 0, 1.6, 6.4, 21, 0],  # two days begun: 20% of 8
     "ext": [6.5, 0, 0, 0.5, 0, 7, 21, 2],
     "exc": [5, 0, 0, 0, 0, 5, 13, 2],
-    "over": [10.5, -1, 2, 1, 0, 12.5, 21, 2],  # answered anew since
+    "over": [10.5, -1, 2, 1, 0, 12.5, 21, 2],  # a newer answer came since
     "week": [6.5, 0, 0, 0, 6.5, 0, 21, 2],
 }
 
 
-def test_every_number_of_every_table_adds_up(odd):
+def test_every_number_of_every_table_adds_up(mixed):
     seen = Console(width=200, file=io.StringIO())
-    (odd.root / "submitted" / "gone").mkdir()
-    report_again(odd)
-    print_remarks(odd.remarks, seen)
-    rows = {row["learner"]: row for row in rows_of(odd.root / f"{LAB.name}.csv")}
+    (mixed.root / "submitted" / "gone").mkdir()
+    report_again(mixed)
+    print_remarks(mixed.remarks, seen)
+    rows = {row["learner"]: row for row in rows_of(mixed.root / f"{LAB.name}.csv")}
     numbers = {name: [float(row[key]) for key in KEYS]
                for name, row in rows.items() if row["automatic"]}  # fmt: skip
     assert numbers == NUMBERS
-    page = (odd.root / f"{LAB.name}.html").read_text().partition('<h2 id="table">')[2]
+    page = (mixed.root / f"{LAB.name}.html").read_text().partition('<h2 id="table">')[2]
     titles, *lines = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
     titles = re.findall("<th[^>]*>(.*?)</th>", titles)
     for name, (automatic, hand, *_, penalty, total, possible, waiting) in numbers.items():
@@ -256,7 +257,7 @@ def test_every_number_of_every_table_adds_up(odd):
         (line,) = (line for line in lines if f">{name}<" in line)
         shown = dict(zip(titles, re.findall(r"<td[^>]*>(.*?)</td>", line), strict=True))
         assert [float(shown[key]) for key in KEYS] == NUMBERS[name], name
-        text = page_of(odd, name).read_text()
+        text = page_of(mixed, name).read_text()
         assert f"<b>{total:g}</b> of {possible - waiting:g} points" in text, name
         assert (f"{waiting:g} to be graded by a person" in text) == bool(waiting)
         assert (f"after {penalty:g} were taken off" in text) == bool(penalty)
@@ -264,7 +265,7 @@ def test_every_number_of_every_table_adds_up(odd):
     assert rows["exc"]["why"].startswith("1.3: ")
     assert rows["exc"]["why"].endswith("; excused: 1.2")
     assert rows["gone"]["of"] == "0" and rows["over"]["look at"].startswith("1.a: 2 by hand")
-    (total,) = (row for row in rows_of(odd.root / "class.csv") if row["learner"] == "late")
+    (total,) = (row for row in rows_of(mixed.root / "class.csv") if row["learner"] == "late")
     assert (total[LAB.name], total["total"], total["of"]) == ("6.4", "6.4", "21")
     printed = seen.file.getvalue()
     assert re.search(r"over: 1\.a: 2 by hand counts, older than the answer", printed)
@@ -295,7 +296,7 @@ def test_minutes_of_grace_are_not_late_and_a_minute_more_is(course):
 
 
 def test_late_days_are_used_lab_by_lab_and_the_page_says_how_many(course):
-    """Those of a lab that is due first come first, and a lab that is excused uses none."""
+    """Labs that are due first use them first, and an excused lab uses none."""
     course.release(SECOND)
     text = ("[deadlines]\nrmsnorm = 2026-03-01T12:00Z\nrope = 2026-03-08T12:00Z\n"
             "[late]\npercent_a_day = 10\ndays = 3\n")  # fmt: skip
@@ -315,7 +316,7 @@ def test_late_days_are_used_lab_by_lab_and_the_page_says_how_many(course):
     course.feedback(LAB)
     assert ("Late: 2 of your 3 late days used for this lab, 1 left for the labs that are due"
             in page_of(course, "ada").read_text())  # fmt: skip
-    # an excuse, or an extension, of the first lab gives days back to the second
+    # excused or extended, the first lab leaves its late days to the second
     course = ruled(course, text + '[excused]\nexc = ["1"]\n')
     apply_course_rules(course, LAB)
     assert penalty_of(course, "exc", SECOND) == (0, 2)
@@ -346,35 +347,38 @@ def test_a_stale_override_is_told_to_the_learner(course):
     assert [grade.id for grade in entry.standing.stale] == ["1.2"]
 
 
-def test_excuses_and_deadlines_go_to_nbgraders_gradebook_and_come_back(odd):
+def test_excuses_and_deadlines_go_to_nbgraders_gradebook_and_come_back(mixed):
     def waits(learner):
         def ask(book):
             found = book.find_submission_notebook(LAB.name, LAB.name, learner)
             return {grade.name for grade in found.grades if grade.needs_manual_grade}
 
-        return odd.gradebook.do(ask)
+        return mixed.gradebook.do(ask)
 
     def dues(book):
         found = book.find_assignment(LAB.name)
         return found.duedate, book.find_submission(LAB.name, "ext").duedate
 
     assert waits("exc") == {"written-1-a"}
-    assert odd.gradebook.do(dues) == (datetime(2026, 3, 1, 12), datetime(2026, 3, 5, 12))
-    assert odd.due_dates() == {LAB.name: DUE}
+    assert mixed.gradebook.do(dues) == (
+        datetime(2026, 3, 1, 12),
+        datetime(2026, 3, 5, 12),
+    )
+    assert mixed.due_dates() == {LAB.name: DUE}
     changed = RULES.replace('"1.2", "1.c"', '"1.a"')
-    again = ruled(odd, changed.replace("2026-03-01T12:00Z", "2026-03-02T12:00Z"))
+    again = ruled(mixed, changed.replace("2026-03-01T12:00Z", "2026-03-02T12:00Z"))
     apply_course_rules(again, LAB)
     standings = again.standings(LAB)
     assert waits("exc") == set() and standings["exc"].automatic == 6.5
     assert standings["late"].late_penalty == 0.8  # one day begun: 10% of 8
-    apply_course_rules(ruled(odd, ""), LAB)
+    apply_course_rules(ruled(mixed, ""), LAB)
     assert waits("exc") == {"written-1-a"}
 
 
-def test_nbgraders_own_commands_follow_the_rules(odd, tmp_path):
-    apply_course_rules(odd, LAB)
+def test_nbgraders_own_commands_follow_the_rules(mixed, tmp_path):
+    apply_course_rules(mixed, LAB)
     export = CsvExportPlugin(to=str(tmp_path / "grades.csv"))
-    odd.gradebook.do(export.export)
+    mixed.gradebook.do(export.export)
     numbers = {row["student_id"]: [float(row[key]) for key in ("raw_score", "score")]
                for row in rows_of(tmp_path / "grades.csv")
                if row["assignment"] == LAB.name}  # fmt: skip
@@ -383,11 +387,11 @@ def test_nbgraders_own_commands_follow_the_rules(odd, tmp_path):
     def penalty(course):
         return CoursePenalty(config=course.config()).late_submission_penalty("ada", 7.0, 129600)
 
-    assert penalty(odd) == pytest.approx(1.4)
-    with_plugin(odd)
+    assert penalty(mixed) == pytest.approx(1.4)
+    with_plugin(mixed)
     with pytest.raises(CourseError, match=r"percent_a_day, or what the plugin AnHour"):
-        _ = Course(odd.root).late
-    assert penalty(ruled(odd, "")) is None
+        _ = Course(mixed.root).late
+    assert penalty(ruled(mixed, "")) is None
 
 
 def test_model_answers_are_shown_to_learners_only_where_the_file_says_so(course):
@@ -402,8 +406,8 @@ def test_model_answers_are_shown_to_learners_only_where_the_file_says_so(course)
 
 
 def test_who_left_is_named_leaves_all_counts_and_may_come_back(course, tmp_path):
-    """A roster names who is not on it; who left is for a person to say, as a roster may be of
-    one section."""
+    """A command with a roster lists those not on it; only a person says who left, as a roster
+    may be of one section."""
     roster = tmp_path / "autumn.csv"
     roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
     command = ("collect", "--course", course.root, "--roster", roster)

@@ -1,4 +1,4 @@
-"""nbgrader's own commands on a course folder: what travels beside the notebook, and feedback
+"""nbgrader's own commands on a course folder: the files copied with a notebook, and feedback
 through nbgrader's exchange."""
 
 import os
@@ -40,7 +40,7 @@ def folder_of(course, step, learner):
 
 
 def run(outcome):
-    """The log of an nbgrader command that went well."""
+    """Run an nbgrader command, which must succeed; return its log."""
     assert outcome["success"], outcome
     return outcome.get("log", "")
 
@@ -80,7 +80,8 @@ def laid_beside(course, folder):
 
 
 def test_nbgrader_copies_the_notebook_and_its_own_two_files(course):
-    """And never more than `tinyllm grade` reads: a notebook that is a link, a spoiled time."""
+    """It never copies what `tinyllm grade` would not read: a notebook that is a link, a
+    malformed time."""
     course.secret()
     for name in ("ann", "eve"):
         folder = blank(course, name)
@@ -113,7 +114,7 @@ def test_nbgrader_copies_the_notebook_and_its_own_two_files(course):
 
 
 def test_only_a_secret_of_the_attempt_that_counts_goes_along(course, tmp_path):
-    """A spoiled one travels nowhere and stops nobody."""
+    """A malformed secret is copied nowhere and stops nobody."""
     with_exchange(course, tmp_path)
     course.secret()
     spoils = [link, huge, os.mkfifo, os.mkdir, written("\0\xff"), written("5ec2e7\nmore")]
@@ -130,7 +131,7 @@ def test_only_a_secret_of_the_attempt_that_counts_goes_along(course, tmp_path):
     assert len(released(tmp_path)) == 1
     assert "not released: a, b, c, d, e, f. What they handed in" in log
     (folder_of(course, "submitted", "ann") / "submission_secret.txt").unlink()
-    course.feedback(LAB)  # the page is still that of the former attempt
+    course.feedback(LAB)  # the page still belongs to the former attempt
     assert files_in(folder_of(course, "feedback", "ann")) == {PAGE, *TRAVELERS}
     stored(course, "ann", STAMP)
     course.feedback(LAB)
@@ -141,7 +142,7 @@ def test_only_a_secret_of_the_attempt_that_counts_goes_along(course, tmp_path):
 
 
 def with_exchange(course, tmp_path):
-    """The course on an exchange of its own; others may write there, as nbgrader wants it."""
+    """The course with its own exchange, where others may write, as nbgrader requires."""
     (tmp_path / "exchange").mkdir()
     (tmp_path / "exchange").chmod(0o777)
     config = course.root / "nbgrader_config.py"
@@ -213,7 +214,8 @@ def test_feedback_goes_back_through_the_exchange(course, tmp_path):
 
 
 def test_on_a_hub_submit_fills_blank_cells_from_the_package(tmp_path, released):
-    """hub/nbgrader_config.py, with the real command: what is handed in is what passes."""
+    """With hub/nbgrader_config.py and the real command, the answers handed in are those that
+    pass."""
     home, exchange = tmp_path / "home", tmp_path / "exchange"
     config = (ROOT / "hub" / "nbgrader_config.py").read_text()
     (tmp_path / "etc").mkdir()

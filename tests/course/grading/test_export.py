@@ -1,5 +1,5 @@
-"""Grades and pages back to Canvas and Moodle: from a roster through collect and the gradebook
-to what they import, read again."""
+"""Grades and pages on their way back to Canvas and Moodle: from a roster through collect and
+the gradebook to the files that they import."""
 
 import json
 import zipfile
@@ -46,7 +46,7 @@ SCORES = {"ann7": (4.0, 6.0, 4.0), "bob8": (4.0, 0.55, 0.0)}
 
 
 def written(course, kind, roster=None):
-    """{file name: its rows as dictionaries, or its members}, and the remarks."""
+    """Export; return {file name: its rows as dictionaries, or its members}, and the remarks."""
     found, remarks = {}, []
     for part in exports.export(course, kind, LAB, roster):
         if isinstance(part, str):
@@ -60,7 +60,7 @@ def written(course, kind, roster=None):
 
 
 def graded_class(course, scores):
-    """As grading leaves it: results, gradebook, pages."""
+    """A class after grading: results, gradebook, pages."""
     for learner, points in scores.items():
         graded(course, learner, points)
     Results(course.root, LAB).put_class({learner: learner for learner in scores})
@@ -74,7 +74,7 @@ def course(released_course):
 
 @pytest.fixture
 def handed_in(course, tmp_path):
-    """Two of the three in Canvas's roster handed in by Canvas, and were graded."""
+    """Two of the three in Canvas's roster handed in through Canvas and were graded."""
     (tmp_path / "canvas.csv").write_text(CANVAS)
     (tmp_path / "worksheet.csv").write_text(WORKSHEET)
     names = ("ableann_501_90001_01_rmsnorm-1.ipynb", "boldbob_LATE_502_90002_01_rmsnorm.ipynb")
@@ -104,7 +104,7 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
 
 
 def test_a_person_in_two_rows_gets_the_grade_in_both(handed_in, tmp_path):
-    """Of two sections; rows of different people that fit one learner stay empty."""
+    """A person in two sections; rows of different people that match one learner stay empty."""
     path = tmp_path / "canvas.csv"
     ann, bob = '"Able, Ann",501,u-ann,ann7,{},,,\n', '"=Bold, Bob",{},,bob8,S1,,,\n'
     head = CANVAS.partition('"Able')[0]
@@ -131,16 +131,16 @@ def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):
     assert [row["Grade"] for row in rows] == ["14", "4,55", "4"]
     assert rows[1]["Full name"] == "'=Bob Bold" and rows[0]["Status"] == "Submitted"
     assert "not in worksheet.csv, so no grade there: lost" in remarks
-    assert "worth" not in remarks  # 21 there and here
+    assert "worth" not in remarks  # the maximum is 21 in both
     sheet.write_text(WORKSHEET + 'Participant 7004,X Y,ann7@other.example,-,,"21,00",Yes,-\n')
-    found, remarks = written(handed_in, "moodle", sheet)  # two rows fit one learner
+    found, remarks = written(handed_in, "moodle", sheet)  # two rows match one learner
     grades = [row["Grade"] for row in found[f"{LAB.name}_moodle.csv"]]
     assert grades == ["", "4,55", "4", ""] and "no grade there: ann7" in remarks
 
 
 @pytest.mark.parametrize("language", WORKSHEETS)
 def test_a_worksheet_in_any_language_comes_back(course, tmp_path, language):
-    """With its own titles; who is in it is known by id or e-mail."""
+    """It keeps its titles; people are matched by id or e-mail address."""
     (tmp_path / "sheet.csv").write_text(WORKSHEETS[language], "utf-8-sig")
     graded_class(course, {"ann": (4.0, 6.0, 4.0), "bo": (4.0, 0.55, 0.0)})
     found, remarks = written(course, "moodle", tmp_path / "sheet.csv")
@@ -151,8 +151,8 @@ def test_a_worksheet_in_any_language_comes_back(course, tmp_path, language):
     assert [row[head[-2]] for row in rows] == ["14", "4,55" if comma else "4.55"]
 
 
-def test_pages_bear_the_names_of_the_export(handed_in):
-    """Canvas's flat names, Moodle's folders and its names without folders."""
+def test_pages_have_the_names_of_the_export(handed_in):
+    """Canvas's flat names; Moodle's names with and without folders."""
     course, path = handed_in, handed_in.root / "collected" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest |= {
@@ -183,7 +183,8 @@ def test_pages_bear_the_names_of_the_export(handed_in):
 
 
 def test_the_page_of_a_file_that_could_not_be_read_goes_back_too(handed_in, tmp_path):
-    """It says what was wrong with the file, and is no page of somebody who is missing."""
+    """It explains the fault of the file, and does not say that the learner handed in
+    nothing."""
     files = {"choncy_503_90003_lab.pdf": b"%PDF-1.7", "boldbob_LATE_502_90004_x.ipynb": b"{"}
     (tmp_path / "more.zip").write_bytes(zipped(files))
     collect(handed_in, [tmp_path / "more.zip"], LAB)
@@ -238,7 +239,7 @@ def test_the_command(handed_in, tmp_path):
 
 
 def test_brightspace_gets_points_by_its_ids(handed_in, tmp_path):
-    """Into the column of the lab, or a new one before the end of the line."""
+    """In the column of the lab, or a new one before the end of the line."""
     path, end = tmp_path / "grades.csv", "End-of-Line Indicator"
     for column, title in {
         "01 Norms Points Grade <Numeric MaxPoints:21 Weight:10>,": "01 Norms Points Grade",
@@ -267,7 +268,7 @@ def test_answers_leave_as_code(handed_in):
     handed(handed_in, "ann7").path.write_bytes(notebook("ann", ex_1_2=code))
     (folder,) = exports.export(handed_in, "answers", LAB)
     assert "class RMSNorm: ..." in (folder / "ann7" / "1_2.py").read_text()
-    assert not (folder / "bob8").exists()  # who wrote nothing
+    assert not (folder / "bob8").exists()  # who answered nothing
     stub = (folder.with_name(f"{LAB.name}_given") / "stubs" / "1_2.py").read_text()
     assert "NotImplementedError" in stub
 

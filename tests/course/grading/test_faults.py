@@ -1,5 +1,6 @@
-"""An error of the course is never a grade: wherever packages come from, the class is graded,
-or nobody is and one sentence says why; a learner at whom the judge fails has no points yet."""
+"""An error of the course is never a grade: from whichever folder packages come, the class is
+graded, or nobody is and one sentence says why. A learner whose grading fails has no points
+yet."""
 
 import os
 import subprocess
@@ -24,7 +25,7 @@ from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among
     course,
     grade,
     graded_notebook_of,
-    here,
+    judge_here,
     looks,
     page_of,
     points,
@@ -36,7 +37,7 @@ from tests.course.grading.two_learners import ALL, RIGHT
 posix = pytest.mark.skipif(os.name != "posix", reason="not checked: needs POSIX")
 
 
-# Where packages come from
+# The folders that packages come from
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def bare(tmp_path):
 
 
 def run(python, *arguments, cwd=ROOT, **environment):
-    """(status, what it printed) of a module's command under another Python."""
+    """Run a module's command under another Python; return (status, output)."""
     scripts = Path(sys.executable).parent
     environment = {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | environment
     environment["PATH"] = os.environ["PATH"] + os.pathsep + str(scripts)  # alembic is a program
@@ -83,7 +84,7 @@ def by_pip_install_user(bare, tmp_path):
     return getattr(sys, "_base_executable", sys.executable), {}
 
 
-# by_a_pth_line is the end of the test below
+# by_a_pth_line is tried at the end of the test below
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize("road", [by_pythonpath, by_pip_install_user])
@@ -113,13 +114,13 @@ def test_of_sys_path_only_folders_of_packages_are_shown(tmp_path, monkeypatch):
         assert answers.outcomes[0].value == [True, False, False, False]
 
 
-# Where the judge fails at everybody
+# The judge fails for everybody
 
 
 @pytest.mark.full
 @posix
 def test_nobody_is_graded_where_the_sandbox_cannot_import_torch(handed_in, bare, tmp_path):
-    """Packages in a folder that may hold anything: it is not shown."""
+    """The sandbox hides a folder that may hold anything, so packages in it are missing."""
     python, packages = bare
     modules = tmp_path / "modules"
     modules.mkdir()
@@ -138,23 +139,23 @@ def test_nobody_is_graded_where_the_sandbox_cannot_import_torch(handed_in, bare,
     status, output = run(python, "nbgrader", "autograde", LAB.name, **environment)
     assert status and output.count("No module named 'torch'") == 1 and "Traceback" not in output
     assert all_files(handed_in) == before and points(handed_in) == {}
-    python, environment = by_a_pth_line(bare, tmp_path)  # the same class, and no --fresh
+    python, environment = by_a_pth_line(bare, tmp_path)  # the same class without --fresh
     assert run(python, *command, HOME=str(tmp_path / "home"), **environment)[0] == 0
     assert points(handed_in) == RIGHT
 
 
 def test_the_demo_ends_with_the_sentence_too(tmp_path, monkeypatch):
-    def fails():
+    def refuse():
         raise GradingError("the sandbox cannot import torch")
 
-    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", fails)
+    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", refuse)
     status, output = tinyllm("demo", "--out", tmp_path / "demo")
     assert status == 2 and output.endswith("the sandbox cannot import torch\n")
 
 
 @pytest.fixture
 def fail(monkeypatch):
-    """Lets a test say of which modules' text the learner's process ends before it begins."""
+    """Lets a test choose the modules for which the learner's process ends before it begins."""
 
     def answer(self, request, *rest):
         if said and any(said[-1] in text for text in request.sources.values()):
@@ -167,7 +168,7 @@ def fail(monkeypatch):
 
 
 def test_the_reference_goes_through_the_same_door_first(handed_in, fail):
-    fail("import torch")  # everybody has it
+    fail("import torch")  # everybody hands it in
     refused(handed_in, "nothing is graded", "even at the reference", "Gone: it hung up")
 
 
@@ -175,14 +176,14 @@ def test_a_judge_that_begins_to_fail_at_everybody_stops(handed_in, fail, monkeyp
     assert grade(handed_in)[0] == 0
     before = points(handed_in)
     fail("import torch")
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     arguments = ("--course", handed_in.root, "--no-sandbox", "--fresh")
     status, output = tinyllm("grade", LAB.module, *arguments)
     assert status == 2 and "even at the reference" in output and output.count("\n") == 1
     assert points(handed_in) == before
 
 
-# Where it fails at one learner
+# The judge fails for one learner
 
 
 def test_who_the_judge_fails_at_has_no_points_and_is_named(handed_in, fail, monkeypatch):
@@ -202,16 +203,16 @@ def test_who_the_judge_fails_at_has_no_points_and_is_named(handed_in, fail, monk
     assert "broke off" in line and line.startswith("eve," + "," * (len(LAB.exercises) + 6))
     assert "grading broke off" in (handed_in.root / f"{LAB.name}.html").read_text("utf-8")
     fail("no such text")
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     assert grade(handed_in)[0] == 0 and points(handed_in) == RIGHT | {"eve": ALL}
 
 
-# Where the machine has no memory, or kills a process
+# The machine has no memory, or kills a process
 
 
-def test_a_full_machine_is_no_grade(handed_in, monkeypatch):
-    """The process dies at every answer until there is memory again: nobody gets points, and
-    the same command goes on. Where it dies once more although the reference passes, it counts.
+def test_a_full_machine_gives_no_grade(handed_in, monkeypatch):
+    """The process dies at every answer until there is memory again: nobody gets points, and the
+    same command continues later. If it dies again although the reference passes, that counts.
     """
     notebook = solved(handed_in.released(LAB), LAB)
     hand_in(handed_in.root, LAB, Learner("bob", encoded(notebook)))
@@ -228,9 +229,9 @@ def test_a_full_machine_is_no_grade(handed_in, monkeypatch):
     monkeypatch.setattr(Worker, "answer", answer)
     status, output = grade(handed_in)
     assert status == 2 and "the reference itself does not get all points" in output
-    assert points(handed_in) in ({}, {"ada": 0})  # hers is blank
+    assert points(handed_in) in ({}, {"ada": 0})  # ada's notebook is blank
     full[0] = False
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     assert grade(handed_in)[0] == 0 and points(handed_in) == RIGHT
 
 

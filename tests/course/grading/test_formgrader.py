@@ -50,7 +50,7 @@ def test_names_are_text_on_the_page_of_a_submission(released_course):
 
 
 def test_the_page_of_a_submission_begins_with_the_written_answers(released_course):
-    """Then come the exercises with their checks, as in the notebook; nothing of the lesson."""
+    """Then come the exercises with their checks, as in the notebook; the lesson is left out."""
     notebook = nbformat.read(released_course.released_file(LAB), as_version=4)
     names = [cell_name(cell) for cell in cells_to_grade(notebook.cells)]
     written = [question.answer_cell for question in LAB.questions]
@@ -63,8 +63,8 @@ def test_the_page_of_a_submission_begins_with_the_written_answers(released_cours
 
 
 def test_ids_are_text_in_lists(released_course):
-    """Folders of submitted/ are listed; the page of each has its name in its address."""
-    for _ in range(2):  # as formgrader reads it, again and again
+    """Folders of submitted/ are listed; the address of each one's page contains its name."""
+    for _ in range(2):  # formgrader reads it several times
         released_course.config()
     environment = Environment(loader=FileSystemLoader([template_path]))
     handler = SimpleNamespace(settings={"nbgrader_jinja2_env": environment})

@@ -1,4 +1,4 @@
-"""Odd but honest forms of a notebook lose nothing in grading; what is lost says why."""
+"""Odd but honest forms of a notebook lose no points in grading, or the report says why."""
 
 import pytest
 from forms import FORMS, LAB, POINTS

@@ -1,4 +1,5 @@
-"""The gradebook: lateness, points by hand, other databases; what learners get back."""
+"""The gradebook: lateness, points by hand, other databases; the pages that learners get
+back."""
 
 import os
 import re
@@ -67,7 +68,7 @@ def test_late_submissions_lose_what_the_plugin_says(template, tmp_path):
     for number, (line, stamps) in enumerate({
         "": {LATE: 0},
         zero: {LATE: sum(FULL), DUE: 0},
-        # the third: never more than the score
+        # the third: at most the score
         OURS: {LATE: 2, "2026-03-01 14:30:00 CET": 1, "2026-03-09 12:00:00 UTC": sum(FULL),
                None: 0},
     }.items()):  # fmt: skip
@@ -91,7 +92,8 @@ def test_late_submissions_lose_what_the_plugin_says(template, tmp_path):
 
 
 def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
-    """Scores, comments, what waits for a person, lateness: by us, and by nbgrader."""
+    """Scores, comments, marks for manual grading, lateness: as we and as nbgrader write
+    them."""
     with_plugin(course)
     other = Course(shutil.copytree(course.root, tmp_path / "theirs"))
     submission = judged((4.0, 1.5, 0.0))
@@ -119,7 +121,7 @@ def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
     assert ours == other.gradebook.do(rows) and ours[2] == 2
 
 
-# What a person has given
+# Points and comments by a person
 
 
 def test_points_given_by_hand_stay_and_are_only_asked_for_again_after_a_change(course):
@@ -137,8 +139,8 @@ def test_points_given_by_hand_stay_and_are_only_asked_for_again_after_a_change(c
 
 
 def test_a_copied_course_asks_for_no_point_by_hand_again(course):
-    """The gradebook is enough: without `.results/` and `autograded/`, the same submission, by
-    its time, with the same points needs no second look."""
+    """The gradebook is enough: even without `.results/` and `autograded/`, a submission with
+    the same time and the same points needs no second look."""
     first, question = LAB.exercises[0], LAB.questions[0]
 
     def again(**changes):
@@ -183,7 +185,7 @@ def test_what_is_no_gradebook_says_so(tmp_path, course, monkeypatch):
     if find_spec("psycopg2"):
         with pytest.raises(CourseError, match=r"refused.*see that the database runs"):
             away.do(bool)
-    unwritten = Course(tmp_path / "none")  # looking makes none
+    unwritten = Course(tmp_path / "none")  # reading creates no gradebook
     assert unwritten.people() == [] and unwritten.due_dates() == {}
     assert not unwritten.root.exists()
     monkeypatch.setenv("TINYLLM_DB", "sqlite:////tmp/elsewhere.db")
@@ -204,10 +206,10 @@ def server():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     options = {"check": True, "stdout": subprocess.DEVNULL}
-    if os.geteuid() == 0:  # which PostgreSQL refuses
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         options |= {"user": "nobody", "group": "nogroup", "extra_groups": []}
     with TemporaryDirectory(prefix="tinyllm-postgres-") as folder:
-        Path(folder).chmod(0o777)  # pytest's own folders are closed to the server's user
+        Path(folder).chmod(0o777)  # the server's user cannot enter pytest's own folders
         options["cwd"] = folder
         init = ["initdb", "-D", "data", "-U", "grader", "-A", "trust", "-N", "-E", "UTF8"]
         subprocess.run(init, **options)
@@ -222,7 +224,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def on_server(template, server, tmp_path_factory):
-    """A course whose gradebook is on the server, named as nbgrader has it."""
+    """A course whose gradebook is on the server, configured as in nbgrader."""
     root = tmp_path_factory.mktemp("on-server") / "course"
     shutil.copytree(template.root, root)
     (root / "gradebook.db").unlink()
@@ -248,7 +250,7 @@ def test_postgresql_holds_what_sqlite_holds(course, on_server, tmp_path):
     assert re.search(r"ada,.*,3.5,2.0,1.5,", (tmp_path / "grades.csv").read_text())
 
 
-# What learners get back
+# The pages that learners get back
 
 EVIL = """Hello <script>alert(1)</script> <img src=x onerror=alert(2)> [a](javascript:alert(3))
 <iframe src="https://example.org"></iframe> ![b](https://example.org/pixel.png)

@@ -1,4 +1,5 @@
-"""The class of the demo, in nbgrader's gradebook, by both roads."""
+"""The demo's class in nbgrader's gradebook: by `tinyllm grade` and by nbgrader's own
+commands."""
 
 import html
 import os
@@ -43,7 +44,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def mistaken(graded_class, released):
-    """A learner of the class whose mistake costs points, and what is said of it."""
+    """A learner of the class whose mistake costs points, and the sentence about it."""
     learners = [x for x in small_class(LAB, released[LAB.name]) if x.name in graded_class[1]]
     chosen = next(x for x in learners if x.mistake
                   and "{" not in x.mistake.sentence)  # fmt: skip
@@ -97,14 +98,14 @@ def test_the_demo_ends_with_the_best_submissions_decoder(graded_class):
     assert "plays what is missing of 02 rope, 03 gqa" in plain and "rmsnorm" not in plain
     turns = [turn.partition("\n\n")[0].partition("\n") for turn in end.split("you> ")[1:]]
     asked, _, answered = zip(*turns, strict=True)
-    answered = [" ".join(answer.split()) for answer in answered]  # they are wrapped
+    answered = [" ".join(answer.split()) for answer in answered]  # undo the line breaks
     reading = read_story(answered[0])
     assert asked == QUESTIONS and reading.sound
     assert reading.answer(QUESTIONS[1]) == answered[1]
 
 
 def nbgrader(folder, *arguments):
-    """An nbgrader command in a terminal, which goes well."""
+    """Run an nbgrader command in a terminal; it must succeed."""
     environment = {**os.environ, "TINYLLM_COURSE": str(folder)}
     scripts = str(Path(sys.executable).parent)
     environment["PATH"] = scripts + os.pathsep + environment["PATH"]
@@ -128,7 +129,7 @@ def copy_of(course, folder, keep):
 
 
 def edited(course, learner, name, change):
-    """Change a cell of what somebody handed in."""
+    """Change a cell of a submission."""
     path = course.root / "submitted" / learner / LAB.name / f"{LAB.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     cell = cell_called(notebook, name)
@@ -155,7 +156,8 @@ def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, mistaken, t
     nbgrader(copied.root, "autograde", LAB.name)
     same_as_ours(copied, course, chosen)
     assert len(copied.feedback(LAB)) == len(chosen) and not copied.remarks
-    assert copied.api().generate_feedback(LAB.name, force=True)["success"]  # the same pages
+    # gives the same pages
+    assert copied.api().generate_feedback(LAB.name, force=True)["success"]
     pages = [page_of(each, name).read_text() for each in (course, copied)]
     ours, theirs = (re.sub(r'<meta name="made-of".*\n', "", page) for page in pages)
     assert ours == theirs
@@ -164,8 +166,8 @@ def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, mistaken, t
 def test_the_formgrader_button_gives_the_same_score_and_questions_go_to_a_person(
     graded_class, tmp_path
 ):
-    """Nor does learner code run in the judge's process: a cell that leaves a file behind
-    wherever it runs leaves none."""
+    """Learner code never runs in the judge's process: a cell that tries to write a file leaves
+    none."""
     course, names = graded_class[0], ("perfect", "pasted-twice")
     copied, witness = copy_of(course, tmp_path, names), tmp_path / "I-ran-here"
     code = f"\n\ntry:\n    open({str(witness)!r}, 'w')\nexcept OSError:\n    leaked = False\n"
@@ -190,7 +192,7 @@ def test_no_hidden_check_and_no_answer_travels(graded_class, mistaken):
     course, graded, _ = graded_class
     name, sentence = mistaken
     ours = nbformat.read(ROOT / "notebooks" / f"{LAB.name}.ipynb", as_version=4).cells
-    theirs = course.released(LAB).cells  # the release is the committed notebook
+    theirs = course.released(LAB).cells  # the release equals the committed notebook
     assert [(c.id, c.source) for c in ours] == [(c.id, c.source) for c in theirs]
     hidden = (ROOT / "tests" / "hidden" / f"test_{LAB.module}.py").read_text()
     names = set(re.findall(r"def (test_\w+)", hidden))
@@ -208,7 +210,7 @@ def test_no_hidden_check_and_no_answer_travels(graded_class, mistaken):
 
 
 def test_a_report_does_not_wait_for_torch(graded_class, tmp_path):
-    """It brings pages up to date and judges nothing."""
+    """It updates the pages and judges nothing."""
     folder = shutil.copytree(graded_class[0].root, tmp_path / "class")
     (folder / "class.html").unlink()
     script = (

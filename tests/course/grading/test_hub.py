@@ -1,4 +1,4 @@
-"""A learner on a JupyterHub, where one installation of the course is for many. Its exchange and
+"""A learner on a JupyterHub, where many use one installation of the course. Its exchange and
 `nbgrader submit` are in test_exchange.py."""
 
 import os
@@ -31,7 +31,7 @@ for code in sys.argv[1:]:
 
 
 def cells_run(home, *codes):
-    """What a notebook prints to a learner on a hub who has this home."""
+    """The output of a notebook for a learner on a hub with this home folder."""
     environment = {"HOME": str(home), "JUPYTERHUB_USER": "ann", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", SHELL, *codes], cwd=home, text=True,
@@ -58,7 +58,7 @@ def test_on_a_hub_everybody_has_a_package_in_their_home(tmp_path):
 
 @posix
 def test_where_nothing_can_be_saved_start_says_so(tmp_path):
-    (tmp_path / "tinyllm-course").touch()  # in the way of the folder, for root too
+    (tmp_path / "tinyllm-course").touch()  # a file where the folder should be; stops root, too
     output = cells_run(tmp_path, START, ANSWER)
     assert output.count("nothing can be saved to") == 1 and "Traceback" not in output
     assert "Running an exercise cell saves it" not in output

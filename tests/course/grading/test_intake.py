@@ -68,7 +68,7 @@ def changed(notebook, exercise=FIRST, more="", replace=()):
     return notebook
 
 
-# Notebooks as programs leave them; what stands in their cells is the business of forms.py
+# Notebooks as programs save them; forms.py has odd contents of cells
 
 
 def each_cell(change, **metadata):
@@ -96,7 +96,7 @@ def of_colab(one, number):
 
 def of_vs_code(one, number):
     one.metadata["vscode"] = {"languageId": "python"}
-    one.id = f"X{number:08d}"  # VS Code makes ids of its own; nbgrader's marks are kept
+    one.id = f"X{number:08d}"  # VS Code makes new ids; nbgrader's marks are kept
 
 
 def _by_way_of_a_script(notebook):
@@ -185,7 +185,7 @@ LEFT_BEHIND = {
 
 
 def test_what_one_cell_does_costs_no_other_exercise(hurried, judges, perfect):
-    """An error costs no other exercise anything, nor do the leftovers of a right answer."""
+    """Neither an error nor the leftovers of a right answer cost another exercise points."""
     for name, fault in FAULTS.items():
         notebook = changed(perfect, FIRST, f"\n\nlayer_norm.more = {fault}\n")
         first, *others = graded(hurried, notebook)
@@ -229,7 +229,7 @@ BODY = """(x, weight, bias, eps=1e-5):
     mean, var = wide.mean(-1, True), wide.var(-1, correction=0, keepdim=True)
     return ((wide - mean) * torch.rsqrt(var + eps)).to(x.dtype) * weight + bias
 """
-# Right answers whose form costs the points: the text, and what learner and teacher are told
+# Right answers whose form costs the points: the code, and words for learner and teacher
 FORMS = {
     f"def layer_norm{BODY}": "",
     f"def layer_norm[T: Tensor]{BODY}": "SyntaxError",
@@ -267,7 +267,7 @@ def test_a_text_above_its_question_is_asked_about(judges, perfect, released):
         assert ("Since no mean comes off." in shown[0]) is bool(expected)
 
 
-NAMES = {  # finished functions, and whether they are refused; else a person is told
+NAMES = {  # finished functions, and whether they are refused; else a person is asked to look
     "F.group_norm(x.reshape(-1, x.shape[-1]), 1, weight, bias, eps).view_as(x)": True,
     "getattr(torch, 'layer' + '_norm')(x, weight.shape, weight, bias, eps)": True,
     "getattr(torch, 'native_' + 'layer_norm')(x, weight.shape, weight, bias, eps)[0]": True,
@@ -321,7 +321,8 @@ def test_no_worker_holds_a_reference_that_is_still_to_be_graded(judges):
             is_ahead = other.id >= exercise.id
             is_right = cells.fingerprint(block) == cells.fingerprint(right(other))
             assert is_right is not is_ahead and "###" not in block
-            assert (cells.TODO in block) == (is_ahead and not other.hunt)  # it has its bug
+            # a hunt begins with its bug
+            assert (cells.TODO in block) == (is_ahead and not other.hunt)
 
 
 def with_reports(notebook, *texts, name="text/plain"):
@@ -353,7 +354,8 @@ def test_a_blank_cell_whose_check_passed_is_put_before_a_person(judges, released
                  Status.NOT_STARTED)), FIRST.heading):  # fmt: skip
         assert not graded(judge, with_reports(blank, text))[0].needs_person
     wrong = changed(perfect, replace=("+ eps", "+ 2 * eps"))
-    assert not graded(judge, with_reports(wrong, passed))[0].needs_person  # it is not blank
+    # the cell is not blank
+    assert not graded(judge, with_reports(wrong, passed))[0].needs_person
     odd = json.loads(encoded(with_reports(blank, passed)))
     for outputs in (7, [7], [{"data": 7}], [{"data": {"text/plain": [7]}, "text": {}}]):
         for one in odd["cells"]:
@@ -371,7 +373,7 @@ def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):
 
 
 def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkeypatch):
-    """Somebody has read all numbers of a run and hands in a table of right answers."""
+    """Somebody has read all numbers of a run, and hands in a table of right answers."""
     judge, first, table = Judge(LAB, released[LAB.name], b"s", workers), LAB.exercises[0], {}
 
     def noted(call):
@@ -397,8 +399,8 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
 def test_a_table_in_another_cell_of_the_submission_earns_nothing(
     workers, released, monkeypatch
 ):
-    """The cell of 2.2 never changes. It looks for answers where that of 2.1, which ran in the
-    same process before, has left all that was asked in an earlier run, in both rounds."""
+    """The cell of 2.2 never changes. It looks for answers that the cell of 2.1, which ran
+    earlier in the same process, has left there: all calls of an earlier run, in both rounds."""
     lab, read = find_lab("rope"), {}
     judge, (first, second, *_) = Judge(lab, released[lab.name], b"s", workers), lab.exercises
 

@@ -71,7 +71,8 @@ def test_pictures_are_bounded_in_number_and_size():
     assert not kept and "16 MB are the most" in text
     text, kept = Album().collect("![x](attachment:a) " * 50, pictures)
     assert len(kept) == MOST == rendered(text, kept).count("<img ")
-    page = rendered("![x](attachment:a) " * 50, pictures)  # nor grows the page
+    # a repeated picture does not make the page grow
+    page = rendered("![x](attachment:a) " * 50, pictures)
     assert page.count("<img ") == 1
 
 
@@ -152,7 +153,8 @@ def test_a_picture_reaches_formgrader_and_the_learners_page(released_course):
     cell.source = "My *drawing*: ![by hand](attachment:a.png)\n\n![b](attachment:b.svg)"
     svg = attached(b"<svg onload='alert(1)'/>", "image/svg+xml")
     cell.attachments = {"a.png": attached(PNG), "b.svg": svg}
-    alone = cell_called(made, LAB.questions[1].answer_cell)  # is an answer
+    # a picture without text is an answer, too
+    alone = cell_called(made, LAB.questions[1].answer_cell)
     alone.source, alone.attachments = "![](attachment:a)", {"a": attached(PNG)}
     kept = [cell_called(rebuild(encoded(made), RELEASED, LAB).notebook, question.answer_cell)
             for question in LAB.questions]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Grading with many processes: whatever dies, every submission is graded, and once."""
+"""Grading with many processes: whichever of them dies, every submission is graded once."""
 
 import copy
 import os
@@ -83,7 +83,7 @@ def quiet(template, workers):
 
 
 def in_gradebook(course):
-    """{learner: points}; fails where someone is there twice."""
+    """{learner: points}; fails if a learner is there twice."""
     with Gradebook(course.database, "tinyllm") as gradebook:
         submissions = gradebook.assignment_submissions(LAB.name)
         found = [(one.student.id, round(one.score, 2)) for one in submissions]
@@ -99,7 +99,7 @@ def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, poo
     assert seen[-1] == (COUNT, COUNT)
     files = {path: path.stat().st_mtime_ns for path in stored(course)}
     assert len(files) == COUNT
-    # the same again: nothing is graded, nothing is twice
+    # once more: nothing is graded or stored twice
     (course.root / "autograded" / "learner-1" / LAB.name / f"{LAB.name}.ipynb").unlink()
     with GradingPool(1) as idle:
         again = grade_lab(course, LAB, idle)
@@ -161,11 +161,11 @@ def test_after_kill_9_the_same_command_goes_on(course, pool, quiet):
     assert not list(course.root.rglob("*.part"))
 
 
-# Answers that are written down, without any process
+# Scripted answers, without any process
 
 
 class Script(GradingPool):
-    """A pool with given answers: {data: [answer, ...]}; None is one that never comes."""
+    """A pool with given answers: {data: [answer, ...]}; None is an answer that never comes."""
 
     def __init__(self, answers, patience=5.0):
         super().__init__(2, patience=patience)
@@ -261,7 +261,7 @@ def test_ctrl_c_loses_nothing(course, pool, quiet):
 
 
 def test_results_are_named_by_everything_that_can_change_a_score(template):
-    for pattern in JUDGING:  # a folder that moved must not drop out
+    for pattern in JUDGING:  # fails if a folder was moved and its pattern not changed
         assert list(ROOT.glob(pattern.format(lab=LAB.module))), pattern
     released = template.released(LAB)
     one = GradingSpec.of(LAB, released, b"secret")
@@ -302,7 +302,7 @@ def test_odd_files_in_submitted_are_remarks_and_stop_nobody(course, pool, quiet)
 
 @pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_dask_workers_of_which_one_dies(course, quiet, dies):
-    """One that lives is a thread of this process."""
+    """The surviving worker is a thread of this process."""
     distributed = pytest.importorskip("distributed", reason="not checked: needs .[dask]")
     options = {"n_workers": 1 + dies, "threads_per_worker": 1, "processes": dies}
     options |= {"dashboard_address": None, "silence_logs": 50, "memory_limit": 0}
@@ -338,6 +338,6 @@ def test_the_command_needs_no_torch_and_judges_start_meanwhile(course):
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     with GradingPool(jobs=1) as pool:
         pool.start(COUNT)
-        (process,) = processes_of(pool.starting.result().executor)  # and nothing is submitted
+        (process,) = processes_of(pool.starting.result().executor)  # nothing is submitted
     process.join(20)
     assert not process.is_alive()

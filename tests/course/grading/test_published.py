@@ -1,4 +1,4 @@
-"""A grade that was given out does not change unnoticed, whatever changed it."""
+"""A published grade never changes unnoticed, whatever the cause."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +26,7 @@ def row(course, learner="bob"):
 
 @pytest.fixture
 def other_checks(monkeypatch):
-    """Within it another version of the checks gives this share of the second exercise."""
+    """While open, another version of the checks gives this share of the second exercise."""
 
     @contextmanager
     def install(share, name="newer"):
@@ -54,7 +54,7 @@ def course_command(course, *words):
 
 @pytest.fixture
 def given_out(handed_in):
-    """Both learners were graded, and their grades given out."""
+    """A course with two graded learners whose grades were published."""
     assert grade(handed_in)[0] == 0
     Published(handed_in.root, LAB.name).give_out()
     return handed_in
@@ -83,12 +83,12 @@ def test_other_checks_that_cost_points_are_said_everywhere(given_out, other_chec
     (total,) = (r for r in rows_of(given_out.root / "class.csv") if r["learner"] == "bob")
     assert total["changed"] == f"{LAB.name}: {ALL} to {ALL - 3}"
     assert f"On {day} this grade was {ALL} points" in page_of(given_out, "bob").read_text()
-    status, text = course_command(given_out, "report")  # until it is given out again
+    status, text = course_command(given_out, "report")  # reported until it is published again
     assert status == 1 and f"{LAB.name}: 2 grades changed since {day}, 1 fell" in text
 
 
 def test_a_total_of_more_points_fell():
-    """The same total where more points are possible."""
+    """The same total out of more possible points."""
     before = Grade(9.0, {"1.1": Part(9.0, 9.0, False)})
     now = Grade(9.0, {"1.1": Part(9.0, 9.0, False), "1.2": Part(0.0, 3.0, False)})
     change = Change(before, now, True)
@@ -97,7 +97,7 @@ def test_a_total_of_more_points_fell():
     assert before.is_as(Grade(9.0)) and not Change(before, before, True).fell
 
 
-def test_what_is_given_out_again_is_what_is_compared_with_next(given_out, other_checks):
+def test_a_grade_published_again_is_the_next_one_to_compare_with(given_out, other_checks):
     with other_checks(0.5):
         grade(given_out)
         status, text = course_command(given_out, "export", "feedback")

@@ -1,4 +1,4 @@
-"""A teacher's edits in course/source stay, and release/ never vanishes."""
+"""A teacher's edits in course/source stay, and release/ is never lost."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def build(root, *options):
 
 
 def edit(root):
-    """A teacher's line at the end of the files that GRADING.md says may be edited."""
+    """Add a line to the files that a teacher may edit, as GRADING.md says."""
     for name in EDITED:
         with (root / name).open("a") as file:
             file.write("\n# mine\n")
@@ -37,7 +37,7 @@ def contents(root):
 
 
 def change(course, edit_cells):
-    """Edit the cells of the instructor's notebook, then release it anew."""
+    """Edit the cells of the instructor's notebook, then release it again."""
     path = course.root / SOURCE
     notebook = nbformat.read(path, as_version=4)
     edit_cells(notebook.cells)
@@ -65,7 +65,7 @@ def test_a_new_version_replaces_what_nobody_edited(tmp_path):
     given, record = contents(tmp_path), tmp_path / ".written.json"
     (tmp_path / SOURCE).write_text("an older version")
     known = json.loads(record.read_text()) | {SOURCE: sha256(b"an older version").hexdigest()}
-    record.write_text("half a line")  # then a person wrote it, as far as is known
+    record.write_text("half a line")  # without the record, the file counts as a person's
     assert write_source(tmp_path)[1] == [(tmp_path / SOURCE).resolve()]
     record.write_text(json.dumps(known))
     assert write_source(tmp_path)[1] == [] and contents(tmp_path) == given
@@ -127,7 +127,7 @@ def test_after_hand_ins_no_cell_comes_or_goes(handed_in):
     success, log = change(handed_in, locked_cell)
     assert not success and "demo: learners have handed in this lab" in log
     assert "Traceback" not in log and handed_in.released_file(LAB).read_bytes() == before
-    success, log = change(handed_in, lambda cells: cells.pop())  # it is gone again
+    success, log = change(handed_in, lambda cells: cells.pop())  # the extra cell is gone again
     assert success, log
 
 

@@ -1,4 +1,4 @@
-"""Errors with one learner, or of the machine, which stop nobody else."""
+"""Errors of one learner or of the machine stop nobody else's grading."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ from tests.course.grading.two_learners import (
     RIGHT,
     all_files,
     grade,
-    here,
+    judge_here,
     page_of,
     points,
     submitted,
@@ -86,11 +86,11 @@ def test_a_page_that_cannot_be_made_is_a_remark_with_its_reason(three):
         (remark,) = three.remarks
         assert re.match(f"no page of feedback could be made: {why}", remark.text)
         assert (remark.learner, remark.lab) == ("eve", LAB.name)
-        assert not page_of(three, "eve").exists()  # its content is out of date
+        assert not page_of(three, "eve").exists()  # a page that is out of date is deleted
 
 
 def test_the_marks_are_those_of_nbgraders_own_code(course):
-    """Points, comments, penalty, as nbgrader's GetGrades puts them into a notebook."""
+    """Points, comments and penalty are as nbgrader's GetGrades puts them into a notebook."""
     stored(with_plugin(course, OURS), "ada", LATE, (4.0, 1.5, 0.0), text="")
     theirs = notebook_of(course, judged(), text="")
     names = {"student": "ada", "assignment": LAB.name, "notebook": LAB.name}
@@ -123,14 +123,14 @@ def test_a_full_disk_is_no_fault_of_a_page(three, monkeypatch):
     assert page_of(three, "eve").read_bytes() != before
 
 
-# Checks and references that can judge nobody
+# Faulty checks and references, which can judge nobody
 
 HIDDEN = f"hidden/test_{LAB.module}.py"
 
 
 @pytest.fixture
 def checks(tmp_path, monkeypatch):
-    """A copy of the hidden checks, to be damaged; edit(what, by what)."""
+    """A copy of the hidden checks, to be damaged by edit(old, new)."""
     for folder in ("visible", "hidden"):
         shutil.copytree(TESTS / folder, tmp_path / "tests" / folder)
     monkeypatch.setattr(declared, "TESTS", tmp_path / "tests")
@@ -165,12 +165,13 @@ def test_nobody_is_graded_where_the_checks_are_not_sound(course, checks, find, i
 
 
 def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monkeypatch):
-    """By either road, and whoever comes first: a blank notebook needs no check."""
+    """By `tinyllm grade` and by nbgrader, even if a blank notebook, which needs no check, comes
+    first."""
     hand_in(course.root, LAB, Learner("ada", encoded(course.released(LAB))))
     hand_in(course.root, LAB, Learner("bob", encoded(solved(course.released(LAB), LAB))))
     before = all_files(course)
     checks(*TYPO)
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     with GradingPool() as pool, pytest.raises(GradingError, match="SyntaxError"):
         grade_lab(course, LAB, pool)
     outcome = course.api().autograde(LAB.name, "ada")
@@ -187,7 +188,7 @@ def test_a_released_notebook_that_cannot_be_used_says_what_to_do(course):
             course.released(LAB)
 
 
-# The command: its status, its one line, and that it goes on
+# The command: its status, its one line, and how it continues
 
 
 def test_the_status_says_whether_something_needs_a_look(handed_in):
@@ -201,7 +202,7 @@ def test_the_status_says_whether_something_needs_a_look(handed_in):
 
 
 def test_points_by_hand_settle_what_needed_a_look(handed_in, monkeypatch):
-    """In the table and on the screen, after a new judgment too."""
+    """In the table and on the screen, also after grading again."""
     notebook = solved(handed_in.released(LAB), LAB)
     first = cell_called(notebook, LAB.exercises[0].answer_cell)
     first.source = "# %% exercise 1.1: layer_norm\nfrom my_norm import layer_norm\n"
@@ -212,7 +213,7 @@ def test_points_by_hand_settle_what_needed_a_look(handed_in, monkeypatch):
     )
     by_hand(handed_in, LAB.exercises[0], 4.0, "eve")
     for options in (("--no-sandbox",), ("--no-sandbox", "--fresh")):
-        monkeypatch.setitem(EXECUTORS, "processes", here)
+        monkeypatch.setitem(EXECUTORS, "processes", judge_here)
         status, output = grade(handed_in, *options)
         assert status == 0 and "Needs a look" not in output
         assert not looks(handed_in)["eve"] and points(handed_in)["eve"] == ALL
@@ -241,7 +242,7 @@ def test_a_page_that_fails_leaves_all_reports_and_status_1(handed_in, monkeypatc
     for name in (f"{LAB.name}.html", f"{LAB.name}.csv", "class.html", "class.csv"):
         assert "bob" in (handed_in.root / name).read_text("utf-8"), name
     monkeypatch.undo()
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+    monkeypatch.setitem(EXECUTORS, "processes", judge_here)
     assert grade(handed_in)[0] == 0 and page_of(handed_in, "bob").exists()
 
 
@@ -266,14 +267,14 @@ def test_only_what_has_changed_is_written_again(handed_in):
         made += [page_of(handed_in, name) for name in ("ada", "bob")]
         return [(path.stat().st_mtime_ns, path.stat().st_ino) for path in made]
 
-    def same(before):
+    def are_unchanged(before):
         return [one == other for one, other in zip(before, written(), strict=True)]
 
     grade(handed_in)
     first = written()
-    assert grade(handed_in)[0] == 0 and same(first) == [True] * 4
+    assert grade(handed_in)[0] == 0 and are_unchanged(first) == [True] * 4
     hand_in(handed_in.root, LAB, Learner("ada", submitted(handed_in, "bob").read_bytes()))
-    assert grade(handed_in)[0] == 0 and same(first) == [False, True, False, True]
+    assert grade(handed_in)[0] == 0 and are_unchanged(first) == [False, True, False, True]
     assert points(handed_in) == {"ada": ALL, "bob": ALL}
     page = page_of(handed_in, "bob")
     before = page.read_bytes()
@@ -360,8 +361,8 @@ def test_a_second_command_in_a_folder_is_refused(handed_in):
 def test_a_disk_that_fills_up_stops_with_one_line_and_the_same_command_goes_on(
     handed_in, monkeypatch
 ):
-    """Full at the first file that is written, at the second, ..., until there is room for all
-    of them; nothing is there in part, and what is there stays."""
+    """The disk is full at the first file, at the second, and so on, until there is room for
+    all. No file is written in part, and finished ones stay."""
     replace, statuses = Path.replace, []
     for room in range(20):
         count = iter(range(100))

@@ -1,4 +1,4 @@
-"""The sandbox: a test trips every protection; where one is missing, grading is refused."""
+"""The sandbox: a test trips every protection; if one is missing, grading is refused."""
 
 import errno
 import platform
@@ -43,7 +43,7 @@ def bare():
 
 
 def ask(workers, body, banned=()):
-    """The outcome of f(x) with this body, in a process of its own."""
+    """Run f(x) with this body in a new process; return the outcome."""
     source = f"import os, torch\n\ndef f(x):\n    {body}\n"
     call = Call("f", x=torch.arange(3.0))
     return workers.answer(LoadRequest({"lab": source}, "lab"), [call], banned).outcomes[0]
@@ -60,7 +60,7 @@ def test_the_kernel_stops_every_attempt_without_bubblewrap():
 
 @linux
 def test_the_attempts_get_through_without_any_protection(tmp_path):
-    """Else the probe proves nothing."""
+    """Otherwise the probe proves nothing."""
     (tmp_path / "secret").write_text("the gradebook")
     harmless = ["read a file", "list a folder", "write a file", "leave a file",
                 "take uncounted memory", "start a process",
@@ -106,7 +106,7 @@ def test_inside_there_is_nothing_but_python(best, tmp_path):
     assert all(Path(path).exists() for path in paths)
     body = f"return [os.path.exists(path) for path in {['/code', *map(str, paths)]}]"
     assert ask(best, body).value == [True] + [False] * len(paths)
-    assert ask(best, "return os.getpid()").value < 1000  # of a namespace of its own
+    assert ask(best, "return os.getpid()").value < 1000  # numbered in its own namespace
     assert ask(best, "return os.getuid()").value == int(bubblewrap.NOBODY)
     assert ask(best, "open('/code/labkit/x', 'w')").failure
 
@@ -128,8 +128,8 @@ def loaded(road, name):
 """
 
 
-def test_what_a_lab_bans_as_a_package_is_on_no_road(best):
-    """Where this Python has it at all; an empty folder is a package, too, without a file."""
+def test_a_banned_package_cannot_be_reached(best):
+    """Only packages that this Python has; an empty folder is a package, too."""
     names = sorted(bubblewrap.banned_packages() - {"labkit"})
     assert {"transformers", "tokenizers", "jinja2", "regex", "tiktoken"} < {*names}
     assert find_spec("tokenizers") and find_spec("jinja2")
@@ -189,7 +189,8 @@ def test_grade_refuses_without_a_sandbox_unless_told(handed_in, bare, without_wi
         status, output = grade(handed_in, "--fresh")
         assert status == 2 and "not installed" in output and points(handed_in) == {}
         status, output = grade(handed_in, "--no-sandbox")
-        assert status == 0 and output.count("NO SANDBOX") == 2, output  # before and after
+        # the warning, before and after grading
+        assert status == 0 and output.count("NO SANDBOX") == 2, output
     judge_process.judge_for.cache_clear()
 
 
@@ -202,8 +203,8 @@ def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
 
 def test_an_attempt_that_is_not_known_to_fail_is_a_warning(monkeypatch):
     ends = dict.fromkeys(ATTEMPTS, "stopped by OSError") | {"read a file": "got through"}
-    ends["take all memory"] = ""  # the worker gave no answer
-    monkeypatch.setattr(probe, "ends_of", lambda *_: ends)
+    ends["take all memory"] = ""  # the worker did not answer
+    monkeypatch.setattr(probe, "attempt_results", lambda *_: ends)
     found = probe.probed(Sandbox("bwrap"))
     assert found.unstopped == ("read a file", "take all memory")
     assert "learner code here can read a file, take all memory" in found.warnings[0]

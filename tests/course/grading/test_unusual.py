@@ -28,13 +28,13 @@ WAYS = {
     "G = nn.functional\nG.silu(x)": "torch.nn.functional as a value",
     "from .rope import torch as t\nt.softmax(x)": "torch",
     "from torch.nn.functional import *\nimportlib.import_module(n)": "torch.nn.functional.*",
-    # a function out of bytes, or of a text that is run
+    # a function made of bytes, or of a text that is run
     "torch.load(Reader(data), weights_only=False)(x)": "torch.load",
     "from torch import load\nload(Reader(data), weights_only=False)(x)": "torch.load",
     "torch.jit.load(Reader(data))(x)": "torch.jit.load",
     "import numpy as np\nnp.load(Reader(data), allow_pickle=True)": "numpy.load",
     "import numpy as np\nnp.lib.format.read_array(r, True)": "numpy.lib.format",
-    # a name that the text does not spell
+    # a computed name
     "getattr(F, 'layer' + '_norm')(x)": "getattr of a computed name",
     "name = '__glo' + 'bals__'\ngetattr(f, name)": "getattr of a computed name",
     "get = getattr\nget(x, 'set' + 'profile')": "getattr as a value",
@@ -46,7 +46,7 @@ WAYS = {
     "vars(layer)": "vars",
     "f.__globals__['torch']": "__globals__",
     "object.__getattribute__(x, 'a')": "__getattribute__",
-    # another library by way of this one
+    # another library, reached through this one
     "torch.sys.setprofile(None)": "torch.sys",
     "torch.sys.getprofile()": "torch.sys",
     "found().__self__": "__self__",
@@ -127,7 +127,7 @@ def test_the_exercises_that_count_torchs_work_are_known_by_their_checks(judges):
 def test_looking_takes_time_in_proportion_to_the_text():
     line = "y = torch.nn" + ".b" * 90 + "(x._a.b, getattr(x, 'a'), torch.nothing)\n"
     taken = []
-    gc.disable()  # how often it runs depends on what other tests have left
+    gc.disable()  # it runs more often after tests that left more objects
     for times in (500, 2_000):
         began = time.process_time()
         assert unusual(line * times) == ""

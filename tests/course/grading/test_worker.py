@@ -1,4 +1,4 @@
-"""The confined process: what learner code finds in it, and what becomes of odd answers."""
+"""The confined process: the things that learner code finds in it, and odd answers of it."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def ask(workers, body, module=""):
 
 
 def test_nothing_of_the_judge_enters(monkeypatch):
-    """Neither its environment nor a test or a reference; all else the attacks try."""
+    """Neither its environment nor a test or a reference; the attacks try the rest."""
     monkeypatch.setenv("SECRET_OF_THE_JUDGE", "the gradebook's password")
     with WorkerLauncher(best_sandbox()) as fresh:
         names = ask(fresh, "return dict(__import__('os').environ)").value
@@ -74,7 +74,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
     for body in (
         "os.write(door(), b'x'); __import__('time').sleep(60)",  # half a frame, then silence
         "os.write(door(), b'\\xff\\xff\\xff\\xff'); return x",  # a frame of four gigabytes
-        "os.write(door(), b'\\x04\\0\\0\\0oops'); return x",  # a frame that is no answer
+        "os.write(door(), b'\\x04\\0\\0\\0oops'); return x",  # a frame that is not an answer
         "return {'a': 'y' * 20_000_000}",
     ):
         with monkeypatch.context() as patch:
@@ -89,7 +89,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
 
 @pytest.mark.full
 def test_a_process_that_only_waits_is_ended_long_before_one_that_computes(workers, monkeypatch):
-    monkeypatch.setattr(wire, "IDLE_SECONDS", 1.5)  # a busy machine serves all in that time
+    monkeypatch.setattr(wire, "IDLE_SECONDS", 1.5)  # enough time even on a busy machine
     for body in (
         "import time; time.sleep(10**6)",
         "import time\n    while True: time.sleep(0.2)",
@@ -122,7 +122,7 @@ def test_the_next_exercise_starts_clean_and_a_dead_parent_is_replaced(workers):
 
 
 def test_where_nothing_can_fork_each_learner_starts_a_process(released, monkeypatch):
-    """As on Windows: over a port of this machine, with a token."""
+    """As on Windows, it connects to a port of this machine with a token."""
     monkeypatch.delattr(os, "fork")
     monkeypatch.setattr(launch, "BOOT", f"import os; del os.fork; {BOOT}")
     lab, started = LABS[0], []
@@ -137,4 +137,4 @@ def test_where_nothing_can_fork_each_learner_starts_a_process(released, monkeypa
         cell.source = cell.source.replace(" + eps", "")
         graded = judge.grade(encoded(notebook)).exercises
         assert 0 < graded[0].score < lab.exercises[0].points and graded[0].why
-        assert len(started) == 4  # the wrong answer is asked again, in one of its own
+        assert len(started) == 4  # a wrong answer is tried again in its own process

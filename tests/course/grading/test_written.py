@@ -1,4 +1,4 @@
-"""Written answers out as tables, and what people typed into them back into the gradebook."""
+"""Written answers exported as tables, and points and comments read back into the gradebook."""
 
 import csv
 import io
@@ -57,7 +57,7 @@ def given(course, learner="ann"):
 
 
 def state(course):
-    """All that is in the gradebook of the lab."""
+    """Everything that the gradebook has of the lab."""
     return course.standings(LAB)
 
 
@@ -65,7 +65,8 @@ def test_a_row_is_an_answer_beside_its_rubric(course):
     (path,) = export(course)
     rows = rows_of(path)
     assert [*rows[0]] == TITLES
-    assert [row["learner"] for row in rows] == ["007", "bob", "ann", "cy"]  # the same together
+    # equal answers together
+    assert [row["learner"] for row in rows] == ["007", "bob", "ann", "cy"]
     assert rows[1]["answer"] == "'=1+1\nno idea" and len(rows[0]["rubric"]) > 20
     assert {(row["question"], row["points"], row["of"]) for row in rows} == {("1.a", "", "2")}
     assert not any(letter.isdigit() for row in rows for letter in row["state"])
@@ -80,7 +81,7 @@ def test_points_and_comments_come_back_and_reach_the_learners_page(course):
     assert given(course, "bob") == (0, None, False) and given(course, "cy")[2]
     page = page_of(course, "ann").read_text()
     assert "good, but why?" in page and "1.5 of 2" in page
-    assert take(course, path)[1].startswith("0 answers")  # twice is once
+    assert take(course, path)[1].startswith("0 answers")  # taking a table twice changes nothing
     (path,) = export(course)
     assert [row["points"] for row in rows_of(path)] == ["", "0", "1.5", ""]
     fill(path, {"ann": ("2", ""), "bob": ("", "")})  # corrected; an empty cell changes nothing
@@ -113,7 +114,7 @@ def test_one_wrong_row_changes_nothing(course, name):
 
 
 def test_a_stale_row_changes_nothing(course):
-    """The answer is another one, or somebody gave points in formgrader meanwhile."""
+    """The answer has changed, or somebody gave points in formgrader meanwhile."""
     (path,) = export(course)
     fill(path, {"ann": ("1", ""), "bob": ("1", "")})
     graded(course, "ann", text="I have thought again")
@@ -187,7 +188,7 @@ def test_a_table_of_another_kind_is_refused(course, tmp_path):
 
 
 def test_points_typed_while_the_class_is_graded_are_kept(handed_in):
-    """The table waits, with a sentence; grading keeps what came in before."""
+    """Reading the table waits, with a message; grading keeps points that came in before."""
     text = encoded(with_texts(solved(handed_in.released(LAB), LAB), LAB))
     hand_in(handed_in.root, LAB, Learner("bob", text))
     grade(handed_in)

@@ -1,5 +1,5 @@
-"""A course in which two have handed in, ada a blank notebook and bob a right one; and what the
-tests of whole runs ask of it. Grading is done in this process: `here`."""
+"""A course with two submissions, ada's blank notebook and bob's right one; and helpers for
+tests of whole runs. Grading is done in this process: `here`."""
 
 import csv
 import re
@@ -17,7 +17,7 @@ ALL = sum(exercise.points for exercise in LAB.exercises)
 RIGHT = {"ada": 0, "bob": ALL}
 
 
-def here(pool):
+def judge_here(pool):
     """An executor that judges in this process."""
     executor = ThreadPoolExecutor(1)
     return RunningExecutor(executor, lambda: 1, lambda at_once: executor.shutdown())
@@ -42,7 +42,7 @@ def page_of(course, learner):
 
 
 def tinyllm(*arguments):
-    """(status, what it printed)"""
+    """Run the command; return (status, output)."""
     done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
@@ -58,7 +58,7 @@ def points(course):
 
 
 def look_at(course):
-    """{learner: what a person should look at}, of the lab's table."""
+    """{learner: remarks for a person} from the lab's table."""
     with (course.root / f"{LAB.name}.csv").open(newline="", encoding="utf-8-sig") as file:
         return {row["learner"]: row["look at"] for row in csv.DictReader(file)}
 
@@ -70,7 +70,7 @@ def all_files(course):
 
 
 def assert_refused(course, *words):
-    """The command ends with one line that has these words, and changes no file."""
+    """Check that the command ends with one line with these words, and changes no file."""
     before = all_files(course)
     status, output = grade(course)
     assert status == 2 and output.count("\n") == 1, output

@@ -18,7 +18,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--window-size=1200,1000",
 )
-# what the shipped models lack: biases, a head of its own, H * D unlike E, float32
+# features that the shipped models lack: biases, an untied head, H * D other than E, float32
 OWN = {
     "vocab_size": 1536, "hidden_size": 40, "intermediate_size": 48, "num_hidden_layers": 3,
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "rope_theta": 1e4,
@@ -29,7 +29,8 @@ OWN = {
 
 @pytest.fixture(scope="session")
 def own_folder(tmp_path_factory):
-    """A checkpoint such as a learner may have made; no weight is at its start."""
+    """A checkpoint as a learner may have made it; every weight differs from its initial
+    value."""
     config = Qwen3Config(**OWN)
     model = Qwen3ForCausalLM(config)
     dice = torch.Generator().manual_seed(0)
@@ -67,8 +68,8 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def barriers():
-    """Fails on what axe finds serious in the page that is open; options and context are axe's.
-    Without axe the test has checked all but that, and says so."""
+    """Fails on serious findings of axe in the open page; options and context are axe's. Without
+    axe, the rest of the test counts and this part is reported as not checked."""
     axe = find_spec("axe_core_python")
 
     def check(browser, context=None, **options):
@@ -104,7 +105,7 @@ class Page:
         self.resize("desktop")
         self.browser.get("about:blank")
         for kind in ("browser", "performance"):
-            self.browser.get_log(kind)  # what was before
+            self.browser.get_log(kind)  # drop earlier entries
         self.browser.get(f"{self.address}#{view}")
         self.until("document.documentElement.dataset.ready === 'yes'")
         return self.until(
@@ -112,7 +113,7 @@ class Page:
         )
 
     def at(self, view):
-        """The view in a page that is open already, or in a fresh one."""
+        """Open a view in the current page, or in a fresh one."""
         if not self.js("return globalThis.TinyLLM?.app?.loaded?.name === 'stories-dense'"):
             return self.open(view)
         self.js("location.hash = TinyLLM.link(arguments[0])", view)

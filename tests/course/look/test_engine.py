@@ -25,7 +25,7 @@ KNOBS = [
 
 @pytest.fixture(scope="module")
 def engine(browser, page):
-    """Run JavaScript with a model `m` of this name and arguments; the returned value."""
+    """Run JavaScript with the model of this name as `m`, and arguments; return its value."""
     browser.get((page / "index.html").as_uri())
 
     def run(name, script, *given):
@@ -96,7 +96,7 @@ def test_tokens_are_shown_in_pieces_that_are_whole_characters(engine):
     assert texts[:3] == ["日", "本", "語"]
     whole, half = (found["🙂🙂 👩‍👩‍👧"][cut][1] for cut in (0, 1))
     assert whole[-1]["text"].strip() == "👩‍👩‍👧"
-    assert half[-1]["text"].startswith("\\x")  # bytes that make no character
+    assert half[-1]["text"].startswith("\\x")  # bytes that are not a character
 
 
 def test_the_next_token_has_the_references_chances(engine):

@@ -16,7 +16,7 @@ from solutions.decoder import Qwen3ForCausalLM
 
 
 class Off(Qwen3ForCausalLM):
-    """Something is wrong in layer 2."""
+    """A decoder layer that is wrong in layer 2."""
 
     def __init__(self, config):
         super().__init__(config)

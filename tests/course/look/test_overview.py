@@ -45,7 +45,7 @@ def test_a_token_goes_step_by_step_and_running(opened):
 
     opened.open("overview")
     on = "[...document.querySelectorAll('.station')].findIndex((e) => e.matches('.on'))"
-    opened.until(f"{on} > 0")  # it begins by itself
+    opened.until(f"{on} > 0")  # the animation begins by itself
     opened.press(".player button", "❚❚ Pause")
     slider = opened.browser.find_element(By.CSS_SELECTOR, ".player input")
     slider.send_keys(Keys.HOME, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)

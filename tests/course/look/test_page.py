@@ -20,7 +20,7 @@ from storyworld import stories
 from storyworld.reader import read_story, split_sentences
 
 DENSE = hub.SHIPPED["stories-dense"]
-# English that stays in another language
+# English words that other languages keep
 NAMES = re.compile(r"stories-(dense|moe)|\bown\b|KiB|Tell me a .*|Wh\w+ \w+ [^?]*\?")
 KEPT = "#panel .split > div + div > .quiet"  # "7 of 1536 tokens can be drawn"
 
@@ -76,7 +76,7 @@ def test_a_request_is_answered_as_the_reference_answers_it(opened, model):
     assert opened.js("return TinyLLM.app.run.ids") == written
     assert tokenizer.decode(written[prompt.size(1) :]) in opened.texts("#text")[0]
     assert "ended its turn itself" in opened.texts("#status")[0]
-    # a question about the story reads the same text, as a chat does
+    # a question about the story continues the same text, as in a chat
     story, question = tokenizer.decode(written[prompt.size(1) :]), "Where is the fox?"
     roles = ("user", request), ("assistant", story), ("user", question)
     talk = [{"role": role, "content": content} for role, content in roles]
@@ -115,14 +115,15 @@ def test_the_address_brings_everything_back(opened):
 
     opened.js("location.hash = TinyLLM.link('attention', { layer: 2, head: 3 })")
     opened.until("document.querySelector('.minis [aria-pressed=true]')")
-    opened.visit(opened.js("return location.href"))  # a reload, or somebody else
+    # a reload, or another person with this address
+    opened.visit(opened.js("return location.href"))
     state = "const { run, selected, layer, head } = TinyLLM.app;"
     assert opened.js(f"{state} return [run.ids, selected, layer, head]") == [ids, 30, 2, 3]
     opened.visit(address)
     assert opened.js("return TinyLLM.app.knobs.temperature") == 0.8
     assert opened.js("return TinyLLM.app.run.ids") == ids
 
-    # a text that was changed by hand comes token by token; back leads to the one before
+    # after a change by hand the text is read token by token; Back returns to the former text
     other = opened.js("return TinyLLM.topk(TinyLLM.app.run.steps[30].logits, 3)[2]")
     opened.js("TinyLLM.app.goOnWith(arguments[0])", other)
     opened.until("!TinyLLM.app.writing && location.hash.includes('text=')")
@@ -197,7 +198,8 @@ def test_the_text_is_shown_in_whole_characters(opened, barriers, request_):
         return [box.textContent, [...box.querySelectorAll("[role=option]")].map(at),
             [...box.querySelectorAll(".piece")].map((each) => each.ariaLabel)];""")
     assert request_ in text and "\ufffd" not in text
-    assert len(options) == opened.js("return TinyLLM.app.run.ids.length")  # each can be picked
+    # each token can be picked
+    assert len(options) == opened.js("return TinyLLM.app.run.ids.length")
     assert all(label and width > 0 for label, width in options)
     characters = [each for each in request_ if len(each.encode()) > 1]
     pieces = [each.strip() or each for each in pieces]
@@ -244,7 +246,7 @@ def test_questions_are_about_the_story_that_was_told_last(opened):
 
 
 def test_a_slow_computer_can_act_between_two_layers_and_two_pictures(opened):
-    """With a clock that runs fast, a pause follows each layer and each head's picture."""
+    """With a fast clock, a pause follows each layer and each head's picture."""
     opened.open("attention")
     work, pictures = opened.browser.execute_async_script("""
         const done = arguments[0], T = TinyLLM, app = T.app, found = [[0], [0]];
@@ -270,7 +272,8 @@ def test_a_slow_computer_can_act_between_two_layers_and_two_pictures(opened):
             const wait = () => (drawn() < 17 ? setTimeout(wait, 50) : done(found));
             wait();
         });""")
-    assert sum(work) > 0 and max(work) < 0.4 * sum(work) / 4  # of one token
+    # the longest piece of work is under 40 % of one token's
+    assert sum(work) > 0 and max(work) < 0.4 * sum(work) / 4
     assert sum(pictures) == 17 and max(pictures) <= 2
 
 
@@ -328,7 +331,8 @@ def test_knobs_bars_and_keys(opened):
     opened.turn("top-k", 1)
     opened.until(f"document.querySelector('{KEPT}').textContent.startsWith('1 of 1536')")
     third = opened.js(f"return TinyLLM.topk(TinyLLM.app.run.steps[{picked}].logits, 3)[2]")
-    opened.js("document.querySelectorAll('.bars button')[2].click()")  # though it is cut
+    # though the list is cut off
+    opened.js("document.querySelectorAll('.bars button')[2].click()")
     opened.until(f"TinyLLM.app.run.ids.length > {picked + 5}")  # the story goes on from there
     opened.press("#go", "Stop")
     opened.until("!TinyLLM.app.writing && !document.getElementById('go').dataset.stops")
@@ -384,7 +388,7 @@ def test_experts_that_nobody_picks_are_named(opened):
         assert (f"{idle} w" if idle else "every expert was picked") in sentence
 
 
-# its words, which are in one table
+# the words of the page, which are in one table
 
 
 def test_every_word_that_is_asked_for_is_there():
@@ -460,7 +464,7 @@ def test_the_page_judges_requests_and_answers_as_the_terminal_does(opened):
 
 
 def test_the_page_reads_stories_as_the_reader_does(opened):
-    """Their sentences in order and in disorder, and short ones in which little is told."""
+    """With the sentences of stories in order, in random order, and the first four only."""
     rng, told = Random(3), []
     for story in islice(stories(1_001_800), 60):
         sentences = split_sentences(story.text)

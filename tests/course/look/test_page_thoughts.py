@@ -18,7 +18,7 @@ from solutions.generation import generate
 from tests.course.look.conftest import Page
 from tests.course.reference.small import TEMPLATE, write_chat_folder, write_tokenizer
 
-ALWAYS = TEMPLATE.replace(  # as models that always think ask for it
+ALWAYS = TEMPLATE.replace(  # as the templates of models that always think have it
     "{%- if enable_thinking is defined and enable_thinking is false %}",
     "{%- if enable_thinking is not false %}{{- '<think>\\n' }}{%- else %}",
 )
@@ -76,7 +76,9 @@ def test_a_thought_ends_with_its_budget_and_is_folded(thinking, folder, barriers
 
 def test_a_next_request_does_not_read_the_thought_again(thinking, folder):
     thinking.visit(f"{thinking.address}#tokens&temperature=0&budget=16&q=Hello")
-    thinking.js("TinyLLM.app.run.cut(TinyLLM.app.answers[0][0] + 4)")  # it babbles on and on
+    thinking.js(
+        "TinyLLM.app.run.cut(TinyLLM.app.answers[0][0] + 4)"
+    )  # it never stops by itself
     answer = thinking.js("return TinyLLM.app.run.ids.slice(-4)")
     thinking.ask("And now?")
     ids = thinking.js("return TinyLLM.app.run.ids")

@@ -1,5 +1,5 @@
-"""The web edition: what is folded and what is left out, its links, and that it loads nothing
-from a network; in a browser, where there is one, on a desk and on a phone."""
+"""The web edition: folded and omitted parts, links, and no loads from a network; in a browser,
+if there is one, at the sizes of a desktop and a phone."""
 
 import html
 import json
@@ -49,7 +49,7 @@ def as_if_run(lab):
 
 @pytest.fixture(scope="module")
 def wrong():
-    """{lab: its wrong answers}; one lab's are enough."""
+    """{lab: its wrong answers}, of one lab only."""
     return {NORM: gallery(NORM)}
 
 
@@ -62,7 +62,8 @@ def site(request, tmp_path_factory, wrong):
     """The site with its answers, in two languages."""
     folder = tmp_path_factory.mktemp("site") / "html"
     wrong_of = lambda lab: gallery(lab) if lab in wrong else []  # noqa: E731
-    with pytest.MonkeyPatch.context() as patch:  # as in the workflow that publishes it
+    # set as in the workflow that publishes the site
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "Owner/course")
         write_site(folder, request.param, True, as_if_run, wrong_of, others=["zh"])
     return folder
@@ -80,7 +81,7 @@ def bare(tmp_path_factory, wrong):
 
 
 class Reader(HTMLParser):
-    """A page's addresses: ids in it, links out of it, what it loads; pictures without words."""
+    """Collects a page's ids, links, loaded addresses, and pictures without alternative text."""
 
     def __init__(self, text):
         super().__init__()
@@ -104,7 +105,7 @@ def pages(folder):
 
 
 def text_of(path):
-    """What a file says, with nothing but letters and marks between its words."""
+    """The text of a file, without tags and extra spaces."""
     text = path.read_bytes().decode("utf-8", "replace")
     return squeezed(html.unescape(re.sub(r"<[^>]+>", "", text)))
 
@@ -118,8 +119,8 @@ def sentences(text):
 
 
 def secrets_of(lab):
-    """Lines and sentences of its solutions, last rungs and model answers that stand nowhere in
-    the notebook."""
+    """Lines and sentences of the solutions, last hints and model answers that are not in the
+    notebook."""
     notebook = filled(lab, read_notebook(notebook_path(lab)))
     given = squeezed("\n".join(cell.source for cell in notebook.cells))
     found = [model_answer(lab, question) for question in lab.questions]
@@ -155,7 +156,7 @@ def test_without_answers_no_file_holds_one(site, bare):
             assert not [secret for secret in secrets if secret in text], path
     assert not [path for path in files if path.suffix in (".ipynb", ".md", ".pickle")]
     assert not (bare / "_sources").exists()
-    # a word of the model answers and of nothing else
+    # a word that occurs only in the model answers
     full, index = ((f / "sections.js").read_text("utf-8") for f in (site, bare))
     assert "blind" in full and "blind" not in index
     assert "Hint 2 of 3" in (bare / "01_rmsnorm.html").read_text("utf-8")
@@ -165,7 +166,7 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(site, bar
     for folder in (site, bare):
         found = pages(folder)
         for look in folder.rglob("look/index.html"):
-            found[look].ids += VIEWS  # which the script reads
+            found[look].ids += VIEWS  # the page's script reads it
         for path, page in found.items():
             assert not page.silent, path
             assert len(page.ids) == len(set(page.ids)), path
@@ -283,7 +284,7 @@ def test_what_is_kept_is_not_executed_again_and_each_part_has_its_line(monkeypat
 
 
 def test_a_page_is_made_again_when_its_notebook_changes(monkeypatch, tmp_path):
-    """The others stay as they are; all are made again after a call that did not end."""
+    """The others stay unchanged; all are made again after a call that was interrupted."""
     made, versions = [], {"rmsnorm": "1", "tour": "1"}
     monkeypatch.setattr(edition, "key", lambda lab: versions[lab.module])
     folders = [tmp_path / "html", tmp_path / "kept"]
@@ -389,7 +390,7 @@ def resize(browser, size):
 
 @pytest.fixture
 def open_page(browser, site):
-    """Opens a page of the site; what the browser logged before is forgotten."""
+    """Opens a page of the site; earlier entries in the browser's log are dropped."""
 
     def opened(name):
         resize(browser, "desk")
@@ -406,7 +407,7 @@ def complaints(browser):
 
 
 def outside(browser):
-    """The addresses that were asked for and are no file of ours."""
+    """The requested addresses that are not files of the site."""
     messages = [
         json.loads(line["message"])["message"] for line in browser.get_log("performance")
     ]
@@ -416,7 +417,7 @@ def outside(browser):
 
 
 IN_FULL = ("index", "search", "00_tour")  # the others share their colors and their frame
-SHADES = ("index", "00_tour", "01_rmsnorm")  # whose contrasts are measured
+SHADES = ("index", "00_tour", "01_rmsnorm")  # their contrasts are measured
 STANDARD = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa"]}
 
 
@@ -453,7 +454,7 @@ def test_folds_open_by_key_by_choice_and_on_paper(open_page):
     assert browser.execute_script(shut) == before - 1
     browser.find_element(By.CSS_SELECTOR, "input[name='1.why'][value=a]").send_keys(" ")
     assert browser.execute_script(shut) == before - 2
-    # on paper there is help only if a reader asks for it
+    # hints are printed only if a reader asks for them
     hidden = browser.execute_script(help_shut)
     for asks, left in ((False, hidden), (True, 0)):
         browser.execute_script(

@@ -1,4 +1,4 @@
-"""A temporary package, and a notebook that runs without a kernel."""
+"""A temporary package, and a notebook run without a kernel."""
 
 import shutil
 import sys

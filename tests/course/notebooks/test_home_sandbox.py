@@ -1,4 +1,4 @@
-"""The sandbox at home: it has the rules of grading, and stops endless loops."""
+"""The sandbox at home: it has the rules of grading and stops endless loops."""
 
 import hashlib
 import signal
@@ -94,7 +94,7 @@ def test_what_the_code_sets_for_all_of_torch_stays_in_the_sandbox():
     assert at_home(kinds, sandbox).value == ["torch.float64", "meta"]
     assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
     assert torch.ones(1).device.type == "cpu"
-    torch.set_default_dtype(torch.float64)  # by the notebook
+    torch.set_default_dtype(torch.float64)  # imported by the notebook
     try:
         assert at_home(kinds).value == ["torch.float32", "cpu"]
     finally:
@@ -185,7 +185,7 @@ def test_a_loop_on_a_rank_says_on_which(monkeypatch):
     assert (stopped.value.line, stopped.value.rank) == (2, 1)
 
 
-# As a learner sees it
+# The messages to a learner
 
 
 LOOP = answer("1.1").replace("    wide = x.float()", "    while True: pass")
@@ -202,7 +202,7 @@ def test_the_check_says_where_the_loop_is(run, short):
 
 
 def test_what_is_not_allowed_is_refused_where_it_is_called(run):
-    """As in grading; this one is not found in the source."""
+    """As in grading; this use is not visible in the source."""
     line = "getattr(torch.nn.functional, 'rms_' + 'norm')(torch.ones(2, 3), (3,))"
     run(answer("1.1").replace("    wide", f"    {line}\n    wide", 1))
     assert "F.rms_norm may not be used here" in run('check("1.1")')

@@ -81,7 +81,7 @@ def test_the_window_model_sees_its_window_and_no_padding(experts):
 
 
 def test_an_unfinished_decoder_is_replaced_and_named():
-    with torch.no_grad():  # as in a cell that only measures
+    with torch.no_grad():  # as in a cell that only measures a model
         found, whose = lesson.decoder()
     assert found is not None
     assert whose == "The course's own code stands in for all of yours, labs 01 to 06."
@@ -127,7 +127,7 @@ def test_a_trained_model_is_kept_found_and_trained_further(monkeypatch, tmp_path
     assert (hub.trained_folder() / "model.safetensors").read_bytes() == stored
 
 
-def test_it_tells_as_many_stories_as_asked_and_the_same_again():
+def test_it_tells_the_requested_number_of_stories_reproducibly():
     tokenizer, model = lesson.tokenizer(), lesson.build()
     told = [lesson.tell(model, tokenizer, count=2, longest=5, seed=3) for _ in range(2)]
     assert len(told[0]) == 2 and told[0] == told[1]

@@ -18,7 +18,7 @@ from labkit.learner.lessons import living
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Short texts, and no cache from test to test"""
+    """Use short texts, and clear caches between tests"""
     for name, few in (("DOCUMENTS", 2), ("TOKENS", 6)):
         monkeypatch.setattr(living, name, few)
     for cached in (living.as_it_ships, living._documents):
@@ -30,7 +30,7 @@ def short(monkeypatch):
 
 @pytest.fixture
 def norm_written(imported_package):
-    """The learner's norm, which is finished"""
+    """A package in which the learner's norm is finished"""
     (imported_package / "rmsnorm.py").write_text(
         (ROOT / "solutions" / "rmsnorm.py").read_text()
     )
@@ -48,7 +48,7 @@ def test_a_right_part_changes_neither_numbers_nor_words(norm_written):
     assert yours.name == "with your RMSNorm" and not found.notes
     assert yours.text == ships.text and yours.text.split()
     assert yours.nats == pytest.approx(ships.nats, abs=1e-5)
-    assert 0 < ships.nats < 5  # stories are what it was trained on
+    assert 0 < ships.nats < 5  # the model was trained on stories
 
 
 def test_a_wrong_part_is_measured_all_the_same_and_its_check_named(norm_written):

@@ -21,7 +21,8 @@ from labkit.learner import notebook, workspace
 from labkit.learner.project import notebook_file
 from tests.course.raw import english_in, raw_in
 
-LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts
+# LINES and COLUMNS of a code cell; WORDS of prose before the learner acts
+LINES, COLUMNS, WORDS = 16, 78, 190
 
 
 @contextmanager
@@ -275,14 +276,15 @@ def test_a_cell_that_raises(run, package):
     assert "saved to tinyllm/rmsnorm.py" in shown
     assert "oops" not in (package / "rmsnorm.py").read_text()
     assert "passed" in run('check("1.1")')
-    assert "your earlier code in" in run(stub_of("1.1"))  # an empty cell loses nothing
+    # an empty cell does not delete the answer
+    assert "your earlier code in" in run(stub_of("1.1"))
     assert "passed" in run('check("1.1")')
     assert run("print(layer_norm(torch.ones(1, 2), torch.ones(2), torch.ones(2)))") == (
         "tensor([[1., 1.]])"
     )
     run(answer("1.1").replace("mean", "average"))
     assert "average" in (package / "rmsnorm.py").read_text()
-    assert "average" not in (package / "rmsnorm.py~").read_text()  # the copy before
+    assert "average" not in (package / "rmsnorm.py~").read_text()  # the previous copy
 
 
 def test_after_a_restart_a_lost_cell_is_played_by_what_was_saved(run):
@@ -389,14 +391,15 @@ def test_the_reference_stands_in_for_a_lab_that_a_given_cell_imports(run):
 
 def test_a_cell_that_needs_what_is_not_written_gets_a_sentence(run):
     run(stub_of("1.1"))
-    assert "NameError" in run("curve")  # nothing was left out before: an error of the learner
+    # no cell was left out before, so this is the learner's own error
+    assert "NameError" in run("curve")
     told = run("curve = layer_norm(torch.ones(2, 3), torch.ones(3), torch.zeros(3))")
     assert told == "left out: Exercise 1.1: layer_norm is not written yet"
     assert "name 'curve' is not defined; the cell that makes it was left out" in run("curve")
     run("curve, rows = [], 2")
     left_out = "import math\nfor rows in (3,): curve = layer_norm(torch.ones(2, rows), 1, 0)"
     assert "Exercise 1.1" in run(left_out)
-    assert "name 'rows' is not defined" in run("rows")  # no older value
+    assert "name 'rows' is not defined" in run("rows")  # the older value is gone
     assert "module 'math'" in run("math")  # only values are forgotten
     assert "Traceback" in run("raise NotImplementedError('mine')")
     assert "ZeroDivisionError" in run("1 / 0")

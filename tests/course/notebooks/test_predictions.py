@@ -75,7 +75,7 @@ def test_the_end_of_a_lab_sums_it_up(run, package):
     assert f"0 of {ALL:g} points" in said and "said predictions: none made" in said
     run(answer("1.1"))
     run(answer("1.2"))
-    run('predict("1.why", "c")')  # right, and open until the outcome is shown
+    run('predict("1.why", "c")')  # right, and can be changed until the outcome is shown
     said = run('finish("rmsnorm")')
     assert "Lab 01 Normalization" in said and f"{CORE:g} of {ALL:g} points" in said
     assert "ok 1.1 layer_norm | 1.2 RMSNorm open 1.3 residual (stretch): not started" in said
@@ -133,6 +133,6 @@ def test_a_model_answer_is_shown_once_something_is_written(run, package, monkeyp
     for exercise in ("1.1", "1.2"):
         run(answer(exercise))
         assert "passed" in run(f'check("{exercise}")')
-    assert "torch.rsqrt" in run('solution("1.1")')  # the core passes: its code is open
+    assert "torch.rsqrt" in run('solution("1.1")')  # the core passes, so the code may be shown
     assert "the model answers of lab 01 are sealed" in run('solution("1.a")')
     assert "shows a model answer" not in run('finish("rmsnorm")')

@@ -53,5 +53,6 @@ def test_it_says_what_the_reference_writes(capsys):
     printed = capsys.readouterr().out
     assert " ".join(printed.split()).endswith(" ".join(told.split()))
     lines = printed.splitlines()
-    assert max(len(line.rpartition(" ")[0]) for line in lines) < 72  # a word begins before
-    assert max(map(len, lines)) <= 80  # and ends soon after
+    # a word begins before column 72 and ends by column 80
+    assert max(len(line.rpartition(" ")[0]) for line in lines) < 72
+    assert max(map(len, lines)) <= 80

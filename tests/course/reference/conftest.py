@@ -8,7 +8,7 @@ def both(name, folder, dtype=torch.float32):
     """Return our model, and transformers' model loaded from its files."""
     model = oracle.ours(oracle.CONFIGS[name]).to(dtype)
     oracle.save(model, folder)
-    return model, oracle.load_there(folder, dtype)
+    return model, oracle.load_hf(folder, dtype)
 
 
 @pytest.fixture(scope="session", params=oracle.CONFIGS)

@@ -110,7 +110,7 @@ def tensor(group, **more):
     off = [gap(columns, logits[..., part_of(config.vocab_size, group)])]
     right = dict(one.named_parameters())
     for name, weight in part.named_parameters():
-        if right[name].grad is not None:  # an expert that no token wants has none
+        if right[name].grad is not None:  # an expert that no token picks has no gradient
             mine = shard_weight(name, right[name].grad, config, group)
             off.append(gap(weight.grad, mine))
     return max(off)

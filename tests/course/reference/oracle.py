@@ -50,7 +50,7 @@ CONFIGS = {
     "moe-raw-weights-tied": dataclasses.replace(
         MOE, norm_topk_prob=False, num_experts_per_tok=3, tie_word_embeddings=True
     ),
-    # sizes of which torch multiplies all experts' matrices in one call
+    # sizes for which torch multiplies all experts' matrices in one call
     "moe-whole-lines": dataclasses.replace(MOE, moe_intermediate_size=16),
     "moe-every-second": dataclasses.replace(MOE, decoder_sparse_step=2, mlp_only_layers=()),
 }
@@ -84,7 +84,7 @@ def save(model: Qwen3ForCausalLM, folder) -> None:
     (folder / "config.json").write_text(json.dumps(model.config.to_dict()))
 
 
-def load_there(folder, dtype=torch.float32):
+def load_hf(folder, dtype=torch.float32):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=dtype,
@@ -113,7 +113,7 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def chunks(model, ids, sizes, mask=None) -> torch.Tensor:
-    """Return the logits of a prompt that is read piece by piece with a cache."""
+    """Return the logits of a prompt that the model reads piece by piece with a cache."""
     cache, start, found = KVCache(model.config.num_hidden_layers, ids.size(1)), 0, []
     for end in accumulate(sizes):
         seen = None if mask is None else mask[:, :end]
@@ -123,7 +123,7 @@ def chunks(model, ids, sizes, mask=None) -> torch.Tensor:
 
 
 @torch.no_grad()
-def chunks_there(model, ids, sizes, mask=None) -> torch.Tensor:
+def hf_chunks(model, ids, sizes, mask=None) -> torch.Tensor:
     """The same for a model of `transformers`"""
     mask = torch.ones_like(ids) if mask is None else mask
     memory, start, found = None, 0, []

@@ -128,7 +128,7 @@ def write_released(folder, tokenizer_folder, config, dtype, shard="1GB"):
     start = folder / "start"
     start.mkdir(parents=True)
     oracle.save(oracle.ours(config), start)
-    model = oracle.load_there(start).to(dtype)
+    model = oracle.load_hf(start).to(dtype)
     ids = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     model.generation_config = transformers.GenerationConfig(
         do_sample=True, temperature=0.6, top_k=20, top_p=0.95, eos_token_id=ids

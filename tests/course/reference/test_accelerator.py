@@ -25,11 +25,11 @@ GPU = torch.accelerator.current_accelerator() if torch.accelerator.is_available(
 def test_logits_are_those_of_transformers_there(name, dtype, tmp_path):
     model = oracle.ours(oracle.CONFIGS[name]).to(dtype)
     oracle.save(model, tmp_path)
-    there = oracle.load_there(tmp_path, dtype).to(GPU)
+    there = oracle.load_hf(tmp_path, dtype).to(GPU)
     ids, mask = (tensor.to(GPU) for tensor in oracle.left_padded((7, 3, 9)))
     for sizes in ((9,), (3, 1, 1, 4)):
         mine = oracle.chunks(model.to(GPU), ids, sizes, mask)[mask.bool()]
-        theirs = oracle.chunks_there(there, ids, sizes, mask)[mask.bool()]
+        theirs = oracle.hf_chunks(there, ids, sizes, mask)[mask.bool()]
         close = oracle.CLOSE if dtype == torch.float32 else {"rtol": 0, "atol": 0}
         assert_close(mine, theirs, **close)
 

@@ -1,4 +1,5 @@
-"""The benchmark of the model runs, all sides agree, and a side that differs is refused."""
+"""The benchmark of models: it runs, all implementations agree, and one that differs is
+refused."""
 
 import runpy
 

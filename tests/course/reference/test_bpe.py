@@ -1,4 +1,4 @@
-"""Lab 09's tokenizer against `tokenizers`, its layout of a chat against Qwen3's template."""
+"""Lab 09's tokenizer compared with `tokenizers`, its layout of a chat with Qwen3's template."""
 
 import json
 import random

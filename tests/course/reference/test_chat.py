@@ -1,4 +1,4 @@
-"""The stream, and the commands chat and generate with pipes and bad input."""
+"""The token stream, and the commands chat and generate with pipes and bad input."""
 
 import re
 import sys
@@ -167,7 +167,8 @@ def test_generate_from_an_option_and_from_a_pipe(chat_folder, loaded):
         result = run("generate", chat_folder, "--max-new-tokens", 20, *arguments, stdin=stdin)
         assert result.exit_code == 0, result.stderr
         assert result.stdout == expected + "\n"
-        told, size, end = result.stderr.split("\n")  # no speed, no bar: this is no terminal
+        # no speed and no bar, as this is not a terminal
+        told, size, end = result.stderr.split("\n")
         assert (told + "\n", end) == (WHOSE, "")
         count = sum(parameter.numel() for parameter in model.parameters())
         how = "float32, sped up by labkit/model/fast.py"

@@ -108,6 +108,6 @@ def test_refuses():
             model(oracle.tokens(2, 1), torch.ones(2, 1), cache)
         with pytest.raises(ValueError, match="batch size 1; this cache holds 2"):
             model(oracle.tokens(1, 1), cache=cache)
-        model(oracle.tokens(2, 4), cache=cache)  # the longest that fits
+        model(oracle.tokens(2, 4), cache=cache)  # the longest sequence that fits
     with pytest.raises(ValueError, match="room for 3 tokens, not for 4"):
         model(oracle.tokens(1, 4), cache=KVCache(3, 3))

@@ -1,4 +1,4 @@
-"""Our whole model against `transformers`: logits, losses, gradients, words."""
+"""Our whole model compared with `transformers`: logits, losses, gradients, generated tokens."""
 
 import oracle
 import pytest
@@ -21,7 +21,7 @@ def test_logits(pair):
     ids, mask = oracle.left_padded((7, 3, 9))
     real = mask.bool()
     assert_close(
-        model(ids, mask)[real], oracle.chunks_there(there, ids, (9,), mask)[real], **CLOSE
+        model(ids, mask)[real], oracle.hf_chunks(there, ids, (9,), mask)[real], **CLOSE
     )
     assert_close(model(ids, mask)[1, -3:], model(ids[1:2, -3:])[0], **CLOSE)
 
@@ -33,9 +33,9 @@ def test_logits_with_a_cache(pair):
     for sizes in SIZES:
         cached = oracle.chunks(model, ids, sizes)
         assert_close(cached, whole, **CLOSE)
-        assert_close(cached, oracle.chunks_there(there, ids, sizes), **CLOSE)
+        assert_close(cached, oracle.hf_chunks(there, ids, sizes), **CLOSE)
     for sizes in ((4, 3, 2), (8, 1)):
-        expected = oracle.chunks_there(there, ids, sizes, mask)
+        expected = oracle.hf_chunks(there, ids, sizes, mask)
         assert_close(oracle.chunks(model, ids, sizes, mask)[real], expected[real], **CLOSE)
 
 
@@ -48,7 +48,7 @@ def test_bfloat16_bit_for_bit(pair_bf16):
         assert torch.equal(logits, there(ids).logits)
     ids, mask = oracle.left_padded((7, 3, 9))
     for sizes in ((9,), (8, 1)):
-        expected = oracle.chunks_there(there, ids, sizes, mask)
+        expected = oracle.hf_chunks(there, ids, sizes, mask)
         assert torch.equal(
             oracle.chunks(model, ids, sizes, mask)[mask.bool()], expected[mask.bool()]
         )
@@ -60,7 +60,8 @@ def test_losses_and_gradients(pair, padded):
     model, there = pair
     ids, mask = oracle.left_padded((7, 3, 9)) if padded else (oracle.tokens(3, 9), None)
     labels, extra = ids, {}
-    if padded:  # no loss at padding, nor at a row's first token, which only padding precedes
+    # no loss at padding, nor at a row's first token, which has only padding before it
+    if padded:
         labels = ids.masked_fill(mask.cumsum(-1) <= 1, -100)
         extra = {"position_ids": oracle.positions(mask)}
     if model.config.num_experts:
@@ -80,14 +81,14 @@ def test_losses_and_gradients(pair, padded):
     loss.backward()
 
     assert_close(loss, out.loss, **CLOSE)
-    expected = gradients_there(there)
+    expected = hf_gradients(there)
     assert dict(model.named_parameters()).keys() <= expected.keys()
     for name, parameter in model.named_parameters():
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         assert_close(gradient, expected[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def gradients_there(there) -> dict:
+def hf_gradients(there) -> dict:
     """Gradients of transformers' model by the names of a checkpoint: one tensor per expert"""
     found = {}
     for name, parameter in there.named_parameters():

@@ -47,8 +47,9 @@ def test_float32(name):
 
 
 def differs_by_rounding_alone(model, fast, x):
-    """Layer by layer on the same input, so that no rounding earlier on sends a token to another
-    expert: within two units in the last place of bfloat16 of the largest value."""
+    """Compare layer by layer on the same input, as an earlier rounding could send a token to a
+    different expert. Tolerance: two units in the last place of the largest value in
+    bfloat16."""
     length = x.size(1)
     angles = torch.ones(1, length, 10), torch.zeros(1, length, 10)
     for here, there in zip(model.model.layers, fast.model.layers, strict=True):
@@ -76,7 +77,7 @@ def test_bfloat16(name):
 
 @pytest.mark.filterwarnings("error")
 def test_autocast():
-    """Matrices in half precision, the rest as it comes."""
+    """Under autocast: matrices in half precision, the rest in its own dtype."""
     model, fast = both("moe")
     with torch.autocast("cpu", torch.bfloat16):
         x = torch.randn(3, 30, 24, generator=oracle.rng(3))
@@ -186,7 +187,7 @@ def test_errors_stay():
 
 
 def test_other_models_are_left_alone():
-    """A learner's package may bear the same names and do other things within."""
+    """A learner's package may use the same names for different code."""
     learners = type("Qwen3Attention", (nn.Linear,), {"__module__": "tinyllm.gqa"})
     model = nn.Sequential(learners(3, 3), nn.Linear(3, 3))
     accelerate(model, last_logits_only=True)

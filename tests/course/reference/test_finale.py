@@ -1,4 +1,4 @@
-"""Lab 09: the notebook on checkpoints that transformers wrote, on broken ones, and with a
+"""Lab 09: its notebook with checkpoints that transformers wrote, with broken ones, and with a
 package that is finished, unfinished or wrong."""
 
 import json

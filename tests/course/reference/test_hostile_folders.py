@@ -1,4 +1,5 @@
-"""Hostile checkpoint folders: each ends soon, in one sentence, without control characters."""
+"""Hostile checkpoint folders: each is refused soon, in one sentence without control
+characters."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The kernels against torch, their counts against formulas; compiled where there is a GPU."""
+"""The kernels compared with torch, their counts with formulas; compiled if there is a GPU."""
 
 import inspect
 import json
@@ -204,7 +204,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="not checked: the
 
 @pytest.mark.parametrize("options", [["--tiny"], pytest.param([], marks=GPU)])
 def test_the_benchmark_has_every_kernel_and_its_numbers_are_torchs(options, tmp_path):
-    """In a process of its own: here Triton interprets."""
+    """In its own process, as Triton is interpreted in this one."""
     command = [sys.executable, ROOT / "benchmarks" / "kernels.py", tmp_path / "table.json"]
     subprocess.run([*command, *options], check=True, timeout=600)
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]

@@ -73,7 +73,7 @@ def test_transformers_loads_what_we_saved(name, dtype, tmp_path):
     config = oracle.CONFIGS[name]
     model = oracle.ours(config).to(dtype)
     save(model, config, tmp_path / "ours")
-    theirs = oracle.load_there(tmp_path / "ours", dtype="auto")
+    theirs = oracle.load_hf(tmp_path / "ours", dtype="auto")
     assert theirs.dtype == dtype
     again = load(tmp_path / "ours", solutions)
     for weight, saved in zip(again.parameters(), model.parameters(), strict=True):
@@ -264,7 +264,7 @@ def test_fused_experts_are_named(tmp_path):
     start, saved = tmp_path / "start", tmp_path / "saved"
     start.mkdir()
     oracle.save(oracle.ours(oracle.MOE), start)
-    oracle.load_there(start).save_pretrained(saved, save_original_format=False)
+    oracle.load_hf(start).save_pretrained(saved, save_original_format=False)
     refused(saved, "mlp.experts.gate_up_proj")
 
 

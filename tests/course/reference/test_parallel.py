@@ -204,7 +204,7 @@ def test_gradients_may_be_off_on_ranks_as_they_are_outside():
 @pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "Qwen3-235B-A22B"])
 def test_the_plan_counts_the_parameters_of_the_model(name):
     total, _ = count_parameters(PRESETS[name])
-    assert sum(weights(PRESETS[name])) == pytest.approx(total, rel=1e-4)  # norms are left out
+    assert sum(weights(PRESETS[name])) == pytest.approx(total, rel=1e-4)  # norms do not count
     alone = serving(PRESETS[name], Layout(1), texts=1, context=1)
     assert alone["GB"] == pytest.approx(2e-9 * total, rel=1e-3)
     assert alone["MB sent"] == 0

@@ -59,7 +59,8 @@ def test_angles_stay_float32_and_yarn_never_shortens():
 
 @DTYPES
 def test_a_query_that_sees_nothing(dtype):
-    """Attention gives finite numbers, masked_softmax zeros, and so do the gradients."""
+    """Attention returns finite numbers and masked_softmax zeros; their gradients are finite,
+    too."""
 
     def draw(seed, *shape):
         drawn = torch.randn(2, 4, *shape, generator=oracle.rng(seed))
@@ -105,7 +106,7 @@ def test_activations_in_half_precision():
     assert torch.equal(swiglu.silu(x), F.silu(x))
     layer = swiglu.FeedForward(1, 1, "gelu")
     layer.load_state_dict({name: torch.ones(1, 1) for name in layer.state_dict()})
-    for dtype in (torch.bfloat16, torch.float16):  # where 1 + erf cancels: 4 % off at -2
+    for dtype in (torch.bfloat16, torch.float16):  # 1 + erf cancels there: 4 % off at -2
         x = torch.linspace(-4, 4, 1001)[:, None].to(dtype)
         assert_close(layer.to(dtype)(x), F.gelu(x), rtol=2**-7, atol=1e-6)
     with pytest.raises(ValueError, match="'tanh' is none of relu, gelu"):
@@ -157,7 +158,7 @@ def test_drawn_words_with_and_without_cache(config):
         for use_cache in (True, False, True)
     ]
     assert torch.equal(outputs[0], outputs[1])
-    assert torch.equal(outputs[0], outputs[2])  # a second call begins anew
+    assert torch.equal(outputs[0], outputs[2])  # a second call starts afresh
     assert not outputs[0].requires_grad
 
 

@@ -1,4 +1,4 @@
-"""Lab 11 against others: PEFT's own loader, plain objectives by autograd, a loop by hand."""
+"""Lab 11 compared with PEFT's loader, plain objectives under autograd, and a loop by hand."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_peft_loads_what_we_save(tmp_path):
     plain, model, _ = adapted()
     (tmp_path / "base").mkdir()
     oracle.save(plain, tmp_path / "base")
-    there = oracle.load_there(tmp_path / "base", torch.float32)
+    there = oracle.load_hf(tmp_path / "base", torch.float32)
     folder = tmp_path / "adapter"
     folder.mkdir()
     config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 3, "lora_alpha": 5.0}

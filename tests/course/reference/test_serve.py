@@ -1,4 +1,4 @@
-"""The published client, and clients that behave badly, at a server on this machine."""
+"""A server on this machine with the published client, and with clients that behave badly."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""The command `tinyllm serve` in a process of its own."""
+"""The command `tinyllm serve` in its own process."""
 
 import os
 import signal

@@ -148,7 +148,7 @@ def test_text_stops_where_the_whole_text_does(seed):
         whole, text = "".join(pieces), StopText(stops)
         places = [whole.find(stop) for stop in stops if stop in whole]
         shown = "".join(text.add(piece) for piece in pieces) + text.rest()
-        # of two stop strings, the one that is complete first counts
+        # the stop string that is complete first counts
         assert whole.startswith(shown) and (bool(places) == text.stopped)
         assert len(shown) <= (max(places) if places else len(whole))
         if not places:

@@ -59,7 +59,7 @@ SAMPLE = 50  # stories; all questions of visitors
 def far_off(scores, sample):
     """The shares of a sample that are more than three standard errors from the scores.
 
-    "varied" is left out: of more stories, a smaller share of the sentences differs.
+    "varied" is left out: it falls with the number of stories.
     """
     found = []
     for way in measure.WAYS:

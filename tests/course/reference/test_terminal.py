@@ -59,7 +59,8 @@ class Terminal:
         self.screen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` ignores it
+            # a process started by a shell's `&` ignores it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, command(*arguments), environment())
 
     def read_until(self, pattern, seconds=60):

@@ -1,4 +1,4 @@
-"""Lab 13's reference against formulas, torch's own divergence, enumeration and `generate`."""
+"""Lab 13's reference compared with formulas, torch's divergence, enumeration and `generate`."""
 
 from itertools import combinations
 
@@ -43,7 +43,7 @@ def test_without_a_budget_it_is_generate():
 @pytest.mark.parametrize("budget", [0, 1, 5])
 def test_a_batch_is_its_rows_one_by_one(budget):
     x, decoder = prompts(), model()
-    x[::2, -1] = cups.OPEN  # some think from the beginning
+    x[::2, -1] = cups.OPEN  # some thoughts begin in the prompt
     settings = {**WRITES, "closing": [cups.BLANK, cups.CLOSE, cups.THINK]}
     batch = generate_with_budget(decoder, x, None, budget, 16, **settings)
     for row in range(len(x)):

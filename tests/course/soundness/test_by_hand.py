@@ -1,4 +1,4 @@
-"""`pytest tests/hidden` judges the package beside it, and reports as the course does."""
+"""`pytest tests/hidden` checks the package beside it, with the course's own messages."""
 
 import os
 import re

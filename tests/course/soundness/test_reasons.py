@@ -1,4 +1,4 @@
-"""Reasons: they are found within a limit, also of two mistakes at once."""
+"""Reasons: they are found within a limit of time, also for two mistakes at once."""
 
 from functools import partial
 from itertools import combinations
@@ -23,7 +23,7 @@ from tests.course.soundness.test_soundness import (
     oracle_of,
 )
 
-FAST = 0.02  # seconds of the right answer, of what is performed of one exercise
+FAST = 0.02  # seconds of the right answer, above which fewer calls are performed
 LAB = LABS[0]
 VALUES = Call("layer_norm", x=[1.0], weight=None, bias=None)
 
@@ -107,7 +107,7 @@ def test_of_two_mistakes_at_once_one_is_named_and_no_third(folder):
 
 
 def diagnosed_with(exercise_id, *edits):
-    """What is told of the right answer with some edits, at home."""
+    """Return the sentences of a report at home on the right answer with some edits."""
     lab, exercise = next((lab, e) for lab, e in EXERCISES if e.id == exercise_id)
     cell = reference_cell(lab, exercise)
     for before, after in edits:

@@ -1,9 +1,9 @@
-"""Shortcuts that hold for most inputs, planted into every reference by its syntax: the checks
-refuse each of them, at home and in grading.
+"""Shortcuts that are right for most inputs, inserted into every reference: the checks refuse
+each of them, at home and in grading.
 
 A shortcut is a line before an answer: an argument that counts only if the batch has several
-texts, the first row's values for all rows, and the like. One that changes nothing of what the
-docstring promises is listed in ALIKE, with the reason.
+texts, the first row's values for all rows, and the like. A shortcut that the docstring allows
+is listed in ALIKE, with the reason.
 """
 
 import ast
@@ -17,7 +17,7 @@ from labkit.course.syllabus import LABS
 from labkit.sandbox.inside.perform import perform
 from tests.course.soundness.test_soundness import checks_of, name_of, names_with, oracle_of
 
-MASKS = {  # a mask that counts only sometimes; {later} is the argument that continues a text
+MASKS = {  # a mask that is used only sometimes; {later} is the argument that continues a text
     "several texts": "if {x} is not None and {x}.shape[0] == 1: {x} = None",
     "first not whole": "if {x} is not None and bool({x}[0].all()): {x} = None",
     "last not whole": "if {x} is not None and bool({x}[-1].all()): {x} = None",
@@ -39,7 +39,7 @@ OF_TYPE = {
     "float | None": {"zero is none": "{x} = {x} or None"},
 }
 LATER = ("state", "cache")
-# What is edited wherever it occurs: its name, and what becomes of it
+# Edits made wherever they apply: name, and the changed code
 EDITS = {
     "first group": ("param_groups:", "param_groups[:1]:"),
     "first layer": ("lengths[sequence][layer_idx]\n", "lengths[sequence][0]\n"),

@@ -1,4 +1,4 @@
-"""Proof that the checks are sound: stubs and mistakes fail, are named, right answers pass."""
+"""The checks are sound: stubs fail, mistakes fail and are named, right answers pass."""
 
 from functools import cache, partial
 from importlib import import_module
@@ -22,7 +22,7 @@ from labkit.sandbox.inside.perform import perform
 
 
 def name_of(value):
-    """Part of a test's id: `-k "4.4"` has to find all that is tested of exercise 4.4."""
+    """Part of a test's id: `-k "4.4"` must select all tests of exercise 4.4."""
     if isinstance(value, Mistake):
         return f"{value.exercise.id}-{value.symbol}:{value.name}"
     return getattr(value, "id", None) or getattr(value, "name", None) or str(value)[:40]
@@ -54,13 +54,13 @@ packages = cache(packages_of)
 
 @cache
 def reference_answers(lab):
-    """{exercise id: the reference's cell}, as a learner's notebook that is all right."""
+    """{exercise id: the reference's cell}, like a learner's notebook without a mistake."""
     return {exercise.id: reference_cell(lab, exercise) for exercise in lab.exercises}
 
 
 def names_with(lab, exercise, cell):
-    """The names of the module in which a cell answers one exercise, as the judge puts it
-    together; all other answers are right."""
+    """The names of the module that the judge builds with a cell as the answer to one exercise
+    and right answers to all others."""
     answers = reference_answers(lab) | {exercise.id: cell}
     module = submitted_code(packages(lab)[exercise.id], lab, exercise, answers).module
     reference = import_module(f"solutions.{lab.module}")  # dataclasses look their module up
@@ -89,7 +89,7 @@ def test_right_answers_written_otherwise_pass(lab, exercise):
 @pytest.mark.slow
 @by_exercise
 def test_no_right_answer_loses_by_the_draw(lab, exercise):
-    """Twenty classes, each with a secret of its own."""
+    """Twenty classes, each with its own secret."""
     right = oracle_of(lab).reference
     answers = {
         title: names_with(lab, exercise, cell)
@@ -104,7 +104,7 @@ def test_no_right_answer_loses_by_the_draw(lab, exercise):
 
 @by_lab
 def test_half_of_the_points_come_from_what_is_drawn(lab):
-    """What is asked of every class alike can be looked up in a table of answers."""
+    """A fixed question, the same for every class, can be answered from a table."""
     asked = QuestionMaker(lab, b"secret", oracle_of(lab).reference).shared
     for exercise in lab.exercises:
         points = [(q.check.points, q.is_drawn) for q in asked[exercise.id]]
@@ -115,7 +115,8 @@ def test_half_of_the_points_come_from_what_is_drawn(lab):
 
 @by_exercise
 def test_every_stub_fails_every_check_by_its_own_name(lab, exercise):
-    """A hunt's runs, and is its first mistake, whose sentence says what is seen, no more."""
+    """A bug hunt's stub runs instead, and is its first mistake, whose sentence describes only
+    the symptom."""
     stub = cells.stub(reference_block(lab, exercise), exercise)
     if exercise.hunt:
         bug = next(m for m in mistakes_of(lab) if m.symbol in exercise.symbols)
@@ -129,7 +130,7 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise):
 
 @by_lab
 def test_the_reference_raises_nothing_but_what_a_check_asks_for(lab):
-    """A check whose call cannot be performed passes whoever raises the same error."""
+    """A check whose call fails in the reference would pass any answer with the same error."""
     for exercise, folder in product(lab.exercises, ("visible", "hidden")):
         for check in checks_of(folder, lab, exercise):
             outcomes = [oracle_of(lab).reference(call) for call in check.calls]
@@ -162,7 +163,7 @@ def test_nonsense_earns_next_to_nothing(lab):
 
 
 def grade(judge, exercise, cell):
-    """The verdict on a cell beside right answers to all other exercises."""
+    """The verdict on a cell, with right answers to all other exercises."""
     answers = reference_answers(judge.lab) | {exercise.id: cell}
     return judge.grade_exercise(exercise, Intake(judge.released, answers))
 
@@ -176,7 +177,7 @@ def assert_full_and_unasked(judge, exercise, answers):
 
 @by_exercise
 def test_right_answers_earn_all_in_the_sandbox_and_no_person_is_asked(judges, lab, exercise):
-    """The reference, and one that is written otherwise: that calls a later exercise, if any."""
+    """The reference, and a variant: one that calls a later exercise, if there is any."""
     later = [
         symbol for each in lab.exercises if each.id > exercise.id for symbol in each.symbols
     ]
@@ -218,7 +219,7 @@ def shapes_of(lab):
     ("lab", "exercise"), [(lab, each) for lab in LABS for each in shapes_of(lab)], ids=name_of
 )
 def test_the_sandbox_takes_points_off_and_says_why(judges, lab, exercise):
-    """By a mistake in an answer of each kind; all others are tested in this process."""
+    """With one mistake per kind of answer; all other mistakes are tested in this process."""
     listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
     mistake = max(listed, key=lambda m: "{value}" in m.sentence)  # one with a value, if any
     graded = grade(judges[lab.name], exercise, mistake.cell)
@@ -256,9 +257,9 @@ def test_a_mistake_is_named_and_costs_what_its_kind_costs(lab, mistake):
             if number and folder == "hidden":
                 assert not passes(lab, exercise, version), where
                 continue
-            if number or folder == "hidden":  # what diagnose has performed, or will
+            if number or folder == "hidden":  # calls that diagnose performs anyway
                 result = answered(folder, lab, exercise, partial(oracle.mistaken, version))
-            else:  # performed anew: whether it gives the same outcomes
+            else:  # performed again, to compare the outcomes
                 result = judged(folder, lab, exercise, version.namespace)
             assert not result.passed, where
             found = diagnose(result, oracle)
@@ -266,7 +267,8 @@ def test_a_mistake_is_named_and_costs_what_its_kind_costs(lab, mistake):
             result.bounds, most = found.bounds, KINDS[mistake.kind][1]
             least = min(KINDS[each.mistake.kind][0] for each in found.versions)
             assert least - 1e-9 <= 1 - result.share <= found.bounds[1] + 1e-9, where
-            assert found.bounds[1] in (most, 1.0), where  # 1 of what mostly raises errors
+            # 1 for answers that mostly raise errors
+            assert found.bounds[1] in (most, 1.0), where
 
 
 def passes(lab, exercise, version):

@@ -1,7 +1,7 @@
-"""The modules of transformers, put into the course's signatures, earn everything.
+"""The code of transformers, in the course's signatures, earns all points.
 
-Qwen3's own code is the model of this course: where it does what an exercise asks, no check
-may take a point off. transformers_own/X.py holds such answers to lab X, in blocks as in
+The course follows Qwen3's own code: if that does what an exercise asks, no check may take
+points off. transformers_own/X.py holds such answers to lab X, in blocks as in
 solutions/variants/X.py. The judge bans transformers, so the checks run in this process.
 """
 
@@ -26,7 +26,7 @@ RUNS = [("visible", SEED), ("hidden", "one seed"), ("hidden", "another seed")]
 
 
 def own(lab):
-    """[(exercise, block)] of what transformers has for a lab."""
+    """[(exercise, block)] of the answers that transformers' code gives to a lab."""
     path = OWN / f"{lab.module}.py"
     found = cells.split(path.read_text()) if path.exists() else []
     return [(lab.exercise(key), block) for key, block in found if key]

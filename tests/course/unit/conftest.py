@@ -25,7 +25,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def laid_out(built, tmp_path_factory):
-    """A learner's folder, as it is after `pip install`."""
+    """A learner's folder after `pip install`."""
     folder = tmp_path_factory.mktemp("learner") / "course"
     shutil.copytree(built[0], folder, ignore=shutil.ignore_patterns(".git"))
     command = [sys.executable, "setup.py", "-q", "--version"]

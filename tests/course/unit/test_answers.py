@@ -8,7 +8,7 @@ FIRST, SECOND = (
     "# %% exercise 1.1\ndef layer_norm(): ...\n",
     "# %% exercise 1.2\nclass RMSNorm: ...\n",
 )
-OTHER = "# %% exercise 7.1\n"  # of another lab
+OTHER = "# %% exercise 7.1\n"  # an exercise of another lab
 MISLED = "# %% exercise 1.2\ndef layer_norm(): ...\n"
 ANSWERS = {  # the cell, its id, the answers in it
     "by its directive": (FIRST, "", {"1.1": FIRST}),

@@ -62,7 +62,7 @@ def test_tidied_keeps_line_numbers():
 
 def test_lines_are_counted_as_in_the_cell_whatever_was_put_round_them():
     cell = "import math\n# %% exercise 1.1: layer_norm\ndef layer_norm(x):\n    return x"
-    block = cells.with_carried(cells.headed(cell, FIRST), "A = 1\nB = 2")
+    block = cells.with_carried(cells.with_directive(cell, FIRST), "A = 1\nB = 2")
     own = {cells.line_in_cell(block, n + 1): t for n, t in enumerate(block.split("\n"))}
     assert own[3] == "def layer_norm(x):" and own[4] == "    return x"
     assert [cells.line_in_cell(block, n) for n in (2, 4, 5)] == [None, None, None]
@@ -70,7 +70,7 @@ def test_lines_are_counted_as_in_the_cell_whatever_was_put_round_them():
     assert head == cells.directive(FIRST) and rest == [
         "A = 1", "B = 2", *cell.split("\n")[::2], "    return x",
     ]  # fmt: skip
-    without = cells.headed("def layer_norm(x):\n    return x", FIRST)
+    without = cells.with_directive("def layer_norm(x):\n    return x", FIRST)
     assert cells.line_in_cell(without, 3) == 2
 
 

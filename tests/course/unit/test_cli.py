@@ -1,4 +1,4 @@
-"""The command line: right answers, wrong names, files that are written, imports."""
+"""The command line: right answers, wrong names, written files, imports."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_check_and_status_tell_how_far_a_learner_is(package, monkeypatch):
 
 
 def test_status_tells_what_is_typed_and_not_run(package, monkeypatch):
-    """`tinyllm submit` hands it in."""
+    """Such a cell counts, as `tinyllm submit` hands it in."""
     lab, exercise = find_exercise("1.1")
     content = notebook_file.read(NOTEBOOKS / f"{lab.name}.ipynb")
     notebook_file.put(content, lab, exercise, reference_block(lab, exercise))

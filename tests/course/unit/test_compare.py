@@ -126,7 +126,7 @@ def test_a_fault_is_said_in_words(look, fields):
     assert difference(Outcome(**RIGHT | fields), Outcome(**RIGHT)).look.endswith(look)
 
 
-R = torch.tensor([[0.1875, 1, 1]])  # 0.1875, 1875, "mine" stand for secret values
+R = torch.tensor([[0.1875, 1, 1]])  # 0.1875, 1875 and "mine" represent secret values
 NUMBERS = {
     "values differ in all entries, first at [0, 0]: 1.1875 instead": (R + 1, R),
     "values differ in 33% of the entries": (R * torch.tensor([2, 1, 1]), R),

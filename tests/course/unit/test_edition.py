@@ -1,4 +1,5 @@
-"""The learners' edition: its files, the secrets that it never has, a first hour."""
+"""The learners' edition: its files, the secrets that it must not contain, a learner's first
+hour."""
 
 import json
 import re
@@ -57,7 +58,7 @@ def git(folder, *words):
     return done.stdout.splitlines()
 
 
-# What goes along
+# The files of the edition
 
 
 def secret_lines():
@@ -93,7 +94,8 @@ def test_no_file_holds_an_answer(built):
         if name in SEALED:
             assert not [line for line in lines if line.encode() in data], name
         quoted = pairs.intersection(pairwise(text_lines(data)))
-        assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)  # bug hunts may
+        # only bug hunts may quote a line
+        assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)
 
 
 def test_only_what_is_the_learners_goes_along(folder):
@@ -157,7 +159,7 @@ def test_its_readme_and_project_mention_nothing_else(folder):
     ]  # fmt: skip
 
 
-# What is sealed
+# The sealed files
 
 
 def test_the_reference_and_model_answers_are_sealed_and_without_rubrics(folder):
@@ -226,9 +228,9 @@ print(json.dumps(out))
 
 
 @pytest.fixture(scope="module")
-def hour(laid_out, tmp_path_factory):
-    """{what a learner did: what came out} who began with the tour and 1.1, got 1.2 wrong, and
-    then opened lab 03."""
+def first_hour(laid_out, tmp_path_factory):
+    """{action: result} of a learner who began with the tour and 1.1, got 1.2 wrong, and then
+    opened lab 03."""
     folder = tmp_path_factory.mktemp("hour") / "course"  # other tests copy laid_out as it is
     shutil.copytree(laid_out, folder)
     tour, gqa = (
@@ -250,43 +252,47 @@ def hour(laid_out, tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_tour_begins(hour):
-    assert "course's own code" in hour["talk"] and "passed" in hour["check-0-1"]
-    assert hour["kept"]
+def test_the_tour_begins(first_hour):
+    assert "course's own code" in first_hour["talk"] and "passed" in first_hour["check-0-1"]
+    assert first_hour["kept"]
 
 
-def test_nothing_shows_the_reference_by_accident(hour):
+def test_nothing_shows_the_reference_by_accident(first_hour):
     lines, _ = secret_lines()
-    seen = [hour[name] for name in ("source", "method", "trace", "what??", "shell")]
+    seen = [first_hour[name] for name in ("source", "method", "trace", "what??", "shell")]
     assert "OSError" in seen[0] and "OSError" in seen[1]
     assert "<solutions/gqa.py, sealed>" in seen[2]
     assert not [line for line in lines for text in seen if line in text]
 
 
-def test_the_commands_are_the_learners_own(hour):
-    listed = set(re.findall(r"│ (\w+) ", hour["--help"]))
+def test_the_commands_are_the_learners_own(first_hour):
+    listed = set(re.findall(r"│ (\w+) ", first_hour["--help"]))
     assert {"status", "check", "hint", "solution", "submit", "chat"} <= listed
     assert not listed & {"build", "demo", "collect", "grade", "report"}
-    assert "No such command 'build'" in hour["build"]
-    assert "No such command 'grade'" in hour["grade x"]
-    assert "x" in hour["train x"] and "x" in hour["measure x"]
+    assert "No such command 'build'" in first_hour["build"]
+    assert "No such command 'grade'" in first_hour["grade x"]
+    assert "x" in first_hour["train x"] and "x" in first_hour["measure x"]
 
 
-def test_what_is_not_written_is_stood_in_for_and_told(hour):
-    assert "summed instead of averaged" in hour["check 1.2"]
-    assert "rmsnorm: yours; rope: stands in" in hour["assemble"]
-    assert "exercise 1.2" in hour["assemble"]  # its own part is wrong, others are only missing
-    assert "away from the reference's" in hour["chat --seed 1"]
-    assert "Anna" in hour["chat --seed 1"]
-    assert "From earlier labs: rmsnorm: yours; rope: stands in." in hour["start"]
-    assert "not started" in hour["check"] and "Error" not in hour["look"]
+def test_what_is_not_written_is_stood_in_for_and_told(first_hour):
+    assert "summed instead of averaged" in first_hour["check 1.2"]
+    assert "rmsnorm: yours; rope: stands in" in first_hour["assemble"]
+    # the lab's own part is wrong, others are only missing
+    assert "exercise 1.2" in first_hour["assemble"]
+    assert "away from the reference's" in first_hour["chat --seed 1"]
+    assert "Anna" in first_hour["chat --seed 1"]
+    assert "From earlier labs: rmsnorm: yours; rope: stands in." in first_hour["start"]
+    assert "not started" in first_hour["check"] and "Error" not in first_hour["look"]
 
 
-def test_answers_are_sealed_until_their_file_is_replaced(hour):
-    assert "the answers of lab 03 are sealed; they open once the core" in hour["hint"]
-    assert "the answers of lab 03 are sealed; they open once the core" in hour["sealed"]
-    assert "the model answers of lab 03 are sealed" in hour["written"]
-    assert "def next_token" in hour["tour"]  # it is practice
-    assert "def causal_mask" in hour["opened"] and "BEGIN SOLUTION" not in hour["opened"]
-    assert "def scaled_dot_product_attention" in hour["solution 3.2"]
-    assert "the answers of lab 01 are sealed" in hour["solution 1.2"]
+def test_answers_are_sealed_until_their_file_is_replaced(first_hour):
+    assert "the answers of lab 03 are sealed; they open once the core" in first_hour["hint"]
+    assert "the answers of lab 03 are sealed; they open once the core" in first_hour["sealed"]
+    assert "the model answers of lab 03 are sealed" in first_hour["written"]
+    assert "def next_token" in first_hour["tour"]  # it is practice
+    assert (
+        "def causal_mask" in first_hour["opened"]
+        and "BEGIN SOLUTION" not in first_hour["opened"]
+    )
+    assert "def scaled_dot_product_attention" in first_hour["solution 3.2"]
+    assert "the answers of lab 01 are sealed" in first_hour["solution 1.2"]

@@ -242,7 +242,7 @@ def test_points_follow_what_fails_where_no_mistake_is_named(edits, bounds):
     assert result.failed and found.bounds == bounds
 
 
-def test_a_check_without_a_title_is_told_in_words():
+def test_a_check_without_a_title_gets_one_from_its_name():
     made = next(iter(c for c in checks_in("hidden", "tokenizer") if "empty" in c.address))
     assert made.title.startswith("train empty, new 3, texts [")
 
@@ -251,7 +251,7 @@ def test_a_check_without_a_title_is_told_in_words():
     ("line", "names"),
     [("raise ValueError('mine')", ["refused"]), ("raise TypeError", []), ("int('mine')", [])],
 )
-def test_of_an_error_in_the_learners_words_the_kind_is_compared(line, names):
+def test_errors_with_the_learners_own_text_are_compared_by_kind(line, names):
     listed = "refused: it is\n+ def layer_norm(*_, **__):\n+     raise ValueError('listed')"
     oracle, cell = (
         Listed(f"## layer_norm\n\n{listed}\n"),
@@ -377,7 +377,7 @@ def test_where_entries_are_wrong(got, right, fact):
     assert found[0].startswith(fact) if fact else found == []
 
 
-def test_an_axis_bears_the_letter_of_the_docstring():
+def test_an_axis_has_the_letter_of_the_docstring():
     def f(x):
         """Shapes: x (B, T) -> (B, T)"""
         return x
@@ -386,7 +386,7 @@ def test_an_axis_bears_the_letter_of_the_docstring():
     assert found[0].startswith("along axis 1 (T, of 4 entries) only entry 1")
 
 
-def test_parts_of_what_comes_back_are_told_apart():
+def test_facts_separate_right_and_wrong_parts():
     check = failed([X, 2 * X])
     check.check.calls[0].returning("query", "key")
     found = facts([check], Right([X, X]))
@@ -396,7 +396,7 @@ def test_parts_of_what_comes_back_are_told_apart():
     )
 
 
-def test_of_a_wrong_dtype_it_is_said_whether_the_values_are_right():
+def test_a_fact_on_a_wrong_dtype_says_if_the_values_are_right():
     assert facts([failed(X.double(), "dtype")], Right(X)) == [
         "the values are right; only dtypes are wrong"
     ]
@@ -416,7 +416,7 @@ def test_an_argument_that_changes_nothing_is_named():
 
 
 @pytest.mark.parametrize("kinds", ["grad grad", "grad shape"])
-def test_what_is_right_is_said_where_all_failed_checks_are_of_one_kind(kinds):
+def test_a_fact_says_what_is_right_if_all_failures_are_of_one_kind(kinds):
     found = facts([failed(0, kind, x=X) for kind in kinds.split()], Right(X))
     one_kind = "the values are right; only gradients are wrong"
     assert (one_kind in found) is (kinds == "grad grad")

@@ -15,13 +15,13 @@ PACKAGES = (LABKIT, ROOT / "storyworld", ROOT / "training")
 FLOORS = ("storyworld", "course", "sandbox", "checks", "model", "learner", "look",
           "author", "grading", "site", "training", "cli", "__main__")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, 1) for room in rooms.split()}
-FLOOR[""] = 0  # labkit itself, which holds the version
+FLOOR[""] = 0  # labkit itself, which has the version
 LEARNERS_HAVE = {"storyworld", "course", "sandbox", "checks", "model", "learner", "look",
                  "training", "cli", "__main__"}  # fmt: skip
 # Packages of the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 EXTRAS |= {"sphinx", "docutils", "latex2mathml", "nbclient"}
-# Packages that may be used beside the standard library and the package itself
+# Packages that may be used in addition to the standard library and the package itself
 TENSORS = {"torch", "numpy"}
 USE = {
     "labkit.sandbox.inside": {*TENSORS, "safetensors"},

@@ -1,5 +1,5 @@
-"""Other languages: nothing is missing, stale or changed in what is not prose, and the work of
-any edition is worth the same."""
+"""Other languages: no message is missing or stale, code in messages is unchanged, and the same
+work earns the same points in any edition."""
 
 import ast
 import json
@@ -75,7 +75,7 @@ msgstr "旧的话"
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def small_catalogs(tmp_path, monkeypatch):
     """A folder of catalogs with one small Chinese one."""
     (tmp_path / "zh").mkdir()
     (tmp_path / "zh" / "small.po").write_text(CATALOG, "utf-8")
@@ -104,12 +104,12 @@ def test_no_message_stands_in_an_f_string():
     assert hidden == []
 
 
-def test_a_message_in_another_language(own):
+def test_a_message_in_another_language(small_catalogs):
     with speaking("zh"):
         assert tr("{file} is empty", file="rope.py") == "rope.py 是空的"
         assert ntr("one {n} line", "{n} lines", 3) == "3 行"
         assert tr("not in any catalog") == "not in any catalog"
-        assert tr("it changed") == "it changed"  # fuzzy: English, not an old text
+        assert tr("it changed") == "it changed"  # a fuzzy message is shown in English
     assert tr("{file} is empty", file="rope.py") == "rope.py is empty"
     assert ntr("one {n} line", "{n} lines", 1) == "one 1 line"
 
@@ -158,9 +158,9 @@ def test_no_translation_says_a_word_twice():
     assert raw_in("故意故意弄错") and raw_in("the the cat") and raw_in("用的是 {value}")
 
 
-def test_a_catalog_is_brought_up_to_date(own, monkeypatch):
-    path = own / "zh" / "small.po"
-    monkeypatch.setattr(catalogs, "FOLDER", own)
+def test_a_catalog_is_brought_up_to_date(small_catalogs, monkeypatch):
+    path = small_catalogs / "zh" / "small.po"
+    monkeypatch.setattr(catalogs, "FOLDER", small_catalogs)
     changed = catalogs.Catalog()
     changed.add("{file} is quite empty")
     changed.add(("one {n} row", "{n} rows"))
@@ -228,7 +228,8 @@ def test_the_same_work_is_worth_the_same_in_either_edition(judges):
         cell = next(cell for cell in empty.cells if cell.id == lab.questions[0].answer_cell)
         cell.id, cell.metadata, cell.source = "lost", nbformat.from_dict({}), "MINE"
         found, _ = written_by_place(serialised(empty), judges[lab.name].released, lab)
-        assert [answer["source"] for answer in found] == ["MINE"]  # below its question
+        # the answer is below its question
+        assert [answer["source"] for answer in found] == ["MINE"]
     assert scores["en"] == scores["zh"]
 
 

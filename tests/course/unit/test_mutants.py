@@ -1,4 +1,4 @@
-"""Mutants: those that are made, and the report on one that no check kills."""
+"""The mutants that the tool makes, and its report on one that no check kills."""
 
 import sys
 from dataclasses import replace

@@ -17,7 +17,8 @@ LOWEST, ABOVE = re.search(
 @pytest.mark.slow
 @pytest.mark.parametrize("minor", range(int(LOWEST), int(ABOVE)))
 def test_every_pin_has_a_wheel_for_the_first_patch_release(minor, tmp_path):
-    """On this system only. Debian 12 has 3.11.2, so later patch releases are no proof."""
+    """For this system only. Debian 12 has 3.11.2, so a wheel for later patch releases is not
+    enough."""
     here = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]

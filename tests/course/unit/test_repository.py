@@ -168,7 +168,8 @@ PLACEHOLDER = re.compile(r"(?<![A-Za-z])(X|NN_LAB|LAB|NAME|xx)(?![A-Za-z])")
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_of_the_documents_are_understood_as_they_stand(name):
-    """With their arguments and options; a command alone, or up to an option, is a name."""
+    """With their arguments and options; a bare command, or one up to an option, counts as a
+    name."""
     commands, count = get_command(app).commands, 0
     spans = ["".join(found) for found in SPAN.findall((ROOT / name).read_text("utf-8"))]
     for line in (line for span in spans for line in re.split(r" && | \| |; ", span)):

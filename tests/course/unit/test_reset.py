@@ -22,7 +22,7 @@ FILES = ("tinyllm/rmsnorm.py", f"notebooks/{LAB.name}.ipynb")
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A learner's folder with a space in its name, in which 1.1 and 1.2 are answered."""
+    """A learner's folder (with a space in its name) in which 1.1 and 1.2 are answered."""
     folder = tmp_path / "my course"
     shutil.copytree(ROOT / "tinyllm", folder / "tinyllm")
     monkeypatch.setattr(tinyllm, "__file__", str(folder / "tinyllm" / "__init__.py"))

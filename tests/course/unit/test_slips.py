@@ -1,4 +1,4 @@
-"""Slips that are found in the source alone, and code without a slip."""
+"""Slips that are found from the source text, and code without a slip."""
 
 import pytest
 

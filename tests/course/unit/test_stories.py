@@ -1,4 +1,4 @@
-"""Stories are consistent, the reader understands all of them and catches lies."""
+"""Stories are consistent; the reader understands all of them and finds contradictions."""
 
 import hashlib
 from itertools import islice

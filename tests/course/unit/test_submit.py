@@ -1,4 +1,5 @@
-"""The file to hand in: it has the answer that passes, and every loss of points is reported."""
+"""The file to hand in: it contains the answers that pass, and everything that may cost points
+is reported."""
 
 import shutil
 
@@ -63,7 +64,8 @@ def graded(path, released):
     return answer and answer.replace(cells.directive(FIRST) + cells.ADDED, "").strip()
 
 
-CASES = {  # cell, module; the answer, its side; whether it passes, whether the two differ
+# cell, module; the packed answer, its side; whether it passes, whether the sides differ
+CASES = {
     "an answer": (RIGHT, STUB, RIGHT, "notebook", True, False),
     "its future import lifted": (LIFTED, LIFTED, LIFTED, "notebook", True, False),
     "a stub for an answer": (STUB, RIGHT, RIGHT, "package", True, False),

@@ -176,10 +176,10 @@ def test_the_loss_falls_and_the_model_is_saved(tmp_path, model):
     assert 0 < last["bits_per_byte"] < 5
     check_equal(checkpoint.load(tmp_path / "model", solutions), trained.model)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert Tokenizer(tmp_path / "model").stop_ids == {0, 1, 2}  # of text and turns
+    assert Tokenizer(tmp_path / "model").stop_ids == {0, 1, 2}  # the ends of texts and of turns
 
 
-def test_learning_from_the_reader_makes_what_it_likes_likelier(tmp_path, monkeypatch):
+def test_learning_from_the_reader_raises_its_reward(tmp_path, monkeypatch):
     """The reward prefers short answers: after some steps answers are shorter."""
     monkeypatch.setattr(rewards, "MOST", 12)
     monkeypatch.setattr(rewards, "sound", lambda text: -float(len(text)))

@@ -47,7 +47,7 @@ def lesson(notebook):
     return notebook
 
 
-def newer(folder):
+def make_newer(folder):
     """Make an edition a newer one."""
     path, stubs = folder / "given" / FILE, folder / "tests" / "visible" / "stubs.json"
     nbformat.write(lesson(nbformat.read(path, as_version=4)), path)
@@ -76,7 +76,7 @@ def work(notebook):
 
 @pytest.fixture
 def learner(laid_out, tmp_path):
-    """A learner's folder: 1.1 in both places, 1.2 in the package alone."""
+    """A learner's folder: 1.1 is answered in notebook and package, 1.2 only in the package."""
     folder = tmp_path / "mine"
     shutil.copytree(laid_out, folder)
     path = folder / NOTEBOOK
@@ -92,7 +92,7 @@ def learner(laid_out, tmp_path):
 @pytest.fixture
 def edition(built, tmp_path):
     """A newer edition."""
-    return newer(shutil.copytree(built[0], tmp_path / "newer"))
+    return make_newer(shutil.copytree(built[0], tmp_path / "newer"))
 
 
 def run(folder, *words):
@@ -121,7 +121,7 @@ def assert_all_is_there(folder, before):
     assert "a: float" in cells.block(module, "1.3") and "import math" in module
     assert module.count("def my_helper") == 1 and module.count("__future__") <= 1
     compile(module, MODULE, "exec")
-    assert RIGHT["1.2"] == found["ex-1-2"].source.strip()  # it was blank
+    assert RIGHT["1.2"] == found["ex-1-2"].source.strip()  # the cell was blank
     kept = {path.name: path.read_bytes() for path in (folder / "backups").rglob("*.*")
             if path.is_file()}  # fmt: skip
     assert kept == before

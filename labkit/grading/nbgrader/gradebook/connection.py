@@ -21,11 +21,11 @@ from labkit.course.report import clean_name, csv_safe
 
 T = TypeVar("T")
 COURSE_ID = "tinyllm"
-NBGRADERS_TABLES = {"student", "assignment", "grade"}  # in every version
+NBGRADERS_TABLES = {"student", "assignment", "grade"}  # tables in every version of nbgrader
 
 
 class NotAGradebook(Exception):
-    """The names of the tables that are there instead."""
+    """The database has other tables; the message names them."""
 
 
 # (exception, pattern of its text, message): the first that fits
@@ -49,7 +49,7 @@ FAULTS = (
 
 
 class CourseError(Exception):
-    """The course folder or its gradebook cannot be used like this; the message tells why."""
+    """The course folder or its gradebook cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class GradebookConnection:
         """Do `work` in one short transaction; CourseError if it cannot be done."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own use of it
+                # SQLAlchemy's warnings about nbgrader's use of it
+                warnings.simplefilter("ignore", SAWarning)
                 if self.gradebook is None:
                     refuse_other_tables(create_engine(self.url))
                     self.gradebook = Gradebook(self.url, self.course_id)
@@ -109,7 +110,7 @@ class GradebookConnection:
 
 
 def refuse_other_tables(engine: Engine) -> None:
-    """NotAGradebook for a database with other tables: nbgrader would add its own to any."""
+    """Raise NotAGradebook for other tables, to which nbgrader would add its own."""
     tables = set(inspect(engine).get_table_names())
     engine.dispose()
     if tables and NBGRADERS_TABLES - tables:
@@ -130,12 +131,12 @@ class LatePenalty:
         self.plugin = preprocessor.plugin_inst
 
     def penalty(self, learner: str, score: float, seconds: float) -> float | None:
-        """Points that come off, at most the score; None if nothing does."""
+        """Return the points to take off, at most the score; None if nothing is taken off."""
         if seconds <= 0:
             return None
         try:
             penalty = self.plugin.late_submission_penalty(learner, score, seconds)
-        except Exception as error:  # somebody's own plugin
+        except Exception as error:  # a course's own plugin may raise anything
             raise CourseError(
                 f"the late submission plugin {type(self.plugin).__name__} failed on "
                 f"{learner!r}: {type(error).__name__}: {error}"
@@ -151,8 +152,8 @@ def people(gradebook: Gradebook) -> list[RosterEntry]:
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
     """Put a roster into nbgrader's students; fields that it lacks stay as they are.
 
-    nbgrader's pages and `nbgrader export` write these texts as they are: none may be markup, or
-    a spreadsheet's formula.
+    nbgrader's pages and `nbgrader export` write these texts as they are: none may contain
+    markup or begin a spreadsheet's formula.
     """
     for person in roster:
         names = {k: clean_name(v) for k, v in vars(person).items() if k != "id"}

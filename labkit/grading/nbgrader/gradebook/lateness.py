@@ -1,7 +1,7 @@
 """The lateness of each submission, and the late days that were used for it.
 
 A learner has `late.days` of course.toml for all labs together. Each day begun after a deadline
-uses one, the lab that is due first before the others, until none is left.
+uses one until none is left; labs that are due first come first.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ bring its rows in line with course.toml.
 
 The tables are nbgrader's models (`nbgrader.api`). Its `Gradebook` commits after each learner,
 and its `SaveAutoGrades` and `AssignLatePenalties` ask several questions a cell: both take
-longer than to judge a submission, and know nothing of excuses and of verdicts that a person
-has to look at. Therefore the rows are written here; a test compares them with nbgrader's.
+longer than judging a submission, and do not know excuses or verdicts that a person has to look
+at. So the rows are written here; a test compares them with nbgrader's.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class GradebookRow:
         return is_solution(cell) and checksum == compute_checksum(cell)
 
     def is_in(self, standing: Standing | None) -> bool:
-        """Whether the gradebook, which has this standing, got all of it when the notebook
-        before was graded."""
+        """Whether the gradebook, with this standing, has all of it from an earlier grading."""
         if standing is None or self.notebook is not self.before:
             return False
         when = standing.handed_at and standing.handed_at.replace(tzinfo=None)
@@ -90,9 +89,8 @@ def record(
     rules: LabRules,
     entries: Iterable[GradebookRow],
 ) -> None:
-    """Write the entries; rows that are not there are made, nothing is there twice.
-
-    A written answer waits for a person, or is blank. Points and comments that a person gave
+    """Write the entries; missing rows are created, and nothing is written twice. A written
+    answer waits for a person unless it is blank. Points and comments that a person gave
     stay as they are. CourseError if a notebook has other cells than the gradebook.
     """
     session, assignment = gradebook.db, gradebook.find_assignment(rules.lab.name)
@@ -105,7 +103,7 @@ def record(
     add_blank_submissions(session, assignment, sorted(missing))
     submissions = {submission.student_id: submission for submission in query}
     known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
-    new = set()  # may differ from those in the gradebook
+    new = set()  # they may differ from those in the gradebook
     for learner, entry in by_learner.items():
         refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
         submission = submissions[learner]
@@ -238,8 +236,7 @@ def apply_late_penalties(
     rules: LabRules,
     only: Collection[str] | None = None,
 ) -> None:
-    """Set the deadline, extensions and late penalties of a lab, for all learners or some; end
-    the transaction."""
+    """Set a lab's deadline, extensions and late penalties; end the transaction."""
     assignment = gradebook.find_assignment(rules.lab.name)
     submissions = {s.student_id: s for s in assignment.submissions
                    if only is None or s.student_id in only}  # fmt: skip

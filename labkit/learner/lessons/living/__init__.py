@@ -4,8 +4,8 @@
     swapped({"ReLU for silu": {"silu": torch.relu}})        # any other part
 
 A part is a name in the course's code, and is replaced in all modules that have this name;
-"gqa.RMSNorm" is replaced in gqa.py alone. All other parts are the course's own, so that rows
-differ only in the parts that were replaced.
+"gqa.RMSNorm" is replaced only in gqa.py. All other parts are the course's own, so that rows
+differ only in the replaced parts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SWAPS = (  # the names of swaps in the notebooks
     said("not renormalized"),
 )
 REQUEST = "Tell me a story about a boy named Max and a kite."
-DOCUMENTS = 16  # to measure on
-TOKENS = 72  # to hear
+DOCUMENTS = 16  # stories to measure the loss on
+TOKENS = 72  # tokens of the text that is shown
 SEED = 3
 SAME = 1e-3  # nats; right parts that compute in a different order stay far below
 
@@ -66,7 +66,7 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
         return Comparison([first], notes)
     parts_named = next(iter(written)) if len(written) == 1 else tr("parts")
     model = measure_model(name, tr("with your {parts}", parts=parts_named), written)
-    if not abs(model.nats - first.nats) < SAME:  # nan is not
+    if not abs(model.nats - first.nats) < SAME:  # nan fails this test, too
         checks = tr(" or ").join(f'check("{e.id}")' for e in _exercises(written))
         notes.append(
             tr(
@@ -103,16 +103,16 @@ def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
     try:
         model = checkpoint.load(hub.SHIPPED[name], code, torch.float32)
         return ModelRow(
-            title, nats_a_token(model, name), _story(model, tokenizer, code.generate)
+            title, nats_per_token(model, name), _story(model, tokenizer, code.generate)
         )
     except NotImplementedError as stub:
         name = workspace.exercise_named(stub)
         return ModelRow(title, problem=tr("left out: {error} is not written yet", error=name))
-    except checkpoint.CheckpointError as error:  # of several lines
+    except checkpoint.CheckpointError as error:  # the error may have several lines
         return ModelRow(
             title, problem=tr("left out: {error}", error=" ".join(str(error).split()))
         )
-    except Exception as error:  # a learner's code may fail in any way
+    except Exception as error:  # a learner's code may raise anything
         return ModelRow(title, problem=tr("left out: {error}", error=error_text(error)))
 
 
@@ -150,7 +150,7 @@ def _documents(name: str) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def nats_a_token(model: torch.nn.Module, name: str) -> float:
+def nats_per_token(model: torch.nn.Module, name: str) -> float:
     """Return the mean of -ln(probability) of each next token."""
     total, count = 0.0, 0
     for labels in _documents(name):

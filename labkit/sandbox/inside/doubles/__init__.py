@@ -16,8 +16,7 @@ class Double:
     shared = False  # one object in all steps of a call, if it is made with the same arguments
 
     def report(self) -> dict[str, Any]:
-        """Return its report on a step that took it as an input; it is compared with the
-        result."""
+        """Return the report on a step with this input; it is compared like the result."""
         return {}
 
 

@@ -25,8 +25,7 @@ def _config(vocab_size: int, layers: int) -> SimpleNamespace:
 
 
 def _columns(input_ids: Tensor, attention_mask: Tensor | None, cache: Any) -> tuple[int, int]:
-    """Return (cached columns, all columns). Raises ValueError for a mask of a different
-    width."""
+    """(cached columns, all columns). Raises ValueError for a mask of a different width."""
     cached = 0 if cache is None else cache.length
     total = cached + input_ids.size(1)
     if attention_mask is not None and attention_mask.shape != (input_ids.size(0), total):
@@ -124,8 +123,7 @@ class Scripted(nn.Module):
 
 
 class Listener(Double):
-    """An on_token that keeps the tokens; after `most` of them it raises, as a reader who
-    leaves."""
+    """An on_token that keeps tokens; after `most` it raises, like a reader who leaves."""
 
     def __init__(self, most: int | None = None):
         self.most, self.tokens = most, []

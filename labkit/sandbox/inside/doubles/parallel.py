@@ -1,9 +1,9 @@
 """Ranks of a check: the learner's code on several of them, in one thread.
 
-A sandbox has no threads. A rank that has to wait for another one is given up, and runs again
-from its start as soon as its answer is known; then it finds the answers that it had before. So
-every run is the same, a rank that waits forever is found at once, and time, memory and errors
-are counted as in any other call.
+A sandbox has no threads. A rank that has to wait for another one is stopped and runs again from
+its start once the answer is known, with the answers that it had before. So every run is the
+same, a rank that waits forever is found at once, and time, memory and errors are counted as in
+any other call. The price: a rank's code runs once more for each answer that it waits for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 Event = tuple[str, list[Tensor], Any]  # the kind of a message, its tensors, its option
-MOST_EVENTS = 400  # of one rank; more would be an endless loop
+MOST_EVENTS = 400  # messages of one rank; more would be an endless loop
 
 
 class Deadlock(RuntimeError):
@@ -23,7 +23,7 @@ class Deadlock(RuntimeError):
 
 
 class Waits(BaseException):
-    """Gives up a rank that has to wait. No learner's `except Exception` keeps it."""
+    """Stops a rank that has to wait. A learner's `except Exception` does not catch it."""
 
 
 class Ranks:
@@ -82,7 +82,7 @@ class ReplayedGroup:
         self.begin()
 
     def begin(self) -> None:
-        """Start again, with the answers so far and nothing sent."""
+        """Start again with the answers so far; nothing is sent yet."""
         self.place, self.bytes_sent = 0, 0
         self.weights: list[nn.Parameter] = []  # see `weights`
         self.log: list[tuple[str, int, int | None]] = []
@@ -135,8 +135,7 @@ class ReplayedGroup:
 
 
 def settle(waiting: list[Event | None]) -> dict[int, Any]:
-    """Return {rank: answer} for those that have met, as tinyllm/ranks.py does: a test
-    compares."""
+    """{rank: answer} for those that have met, as tinyllm/ranks.py does: a test compares."""
     for rank, event in enumerate(waiting):
         if event is not None and event[0] == "send":
             other = waiting[event[2]]
@@ -240,7 +239,7 @@ TRAFFIC: dict[str, Callable[[list[ReplayedGroup]], dict[str, Any]]] = {
         | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)}
         | {"bytes of the largest piece": max((e[1] for g in groups for e in g.log), default=0)}
     ),
-    "buckets": lambda groups: {  # of rank 0; smaller messages are counts and losses
+    "buckets": lambda groups: {  # large messages of rank 0; smaller ones are counts and losses
         "numbers in each bucket": [
             size * groups[0].size // (groups[0].size - 1) // 8
             for kind, size, _ in groups[0].log

@@ -82,7 +82,7 @@ class Blocks(Double):
 
 
 def weak_hash(kind: str) -> Callable[[bytes, Sequence[int]], bytes]:
-    """Return a hash under which different blocks have one name."""
+    """Return a hash that collides for different blocks."""
     hashes = {
         "the same for all": lambda parent, tokens: b"block",
         "of the block's own tokens alone": lambda parent, tokens: repr(list(tokens)).encode(),
@@ -99,8 +99,7 @@ def vocabulary(texts: Sequence[str]) -> list[bytes]:
 
 
 def grammar(arrows: Sequence[tuple[int, str, int]], ends: Sequence[int]) -> SimpleNamespace:
-    """Return a machine: in a state, each of some letters may come, and leads to another
-    state."""
+    """A state machine: in each state some letters are allowed, and each leads to a state."""
     steps: list[dict[int, int]] = [{} for _ in range(1 + max(max(a, c) for a, _, c in arrows))]
     for state, letters, target in arrows:
         steps[state].update(dict.fromkeys(letters.encode("latin-1"), target))

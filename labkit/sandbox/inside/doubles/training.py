@@ -17,7 +17,7 @@ from labkit.sandbox.inside.doubles import Double
 class WindowConfig:
     vocab_size: int
     hidden_size: int
-    window: int = 4  # tokens that are seen, the newest included
+    window: int = 4  # tokens that the model sees, the newest included
     num_hidden_layers: int = 1
     num_experts: int = 0
     num_experts_per_tok: int = 2
@@ -25,7 +25,7 @@ class WindowConfig:
 
 
 class WindowModel(nn.Module):
-    """Foresees the next token from the last few: embed them, mix, one or two hidden layers.
+    """Predicts the next token from the last few: embed them, mix, one or two hidden layers.
 
     With experts every hidden layer is a mixture of `num_experts` linear layers, weighed by a
     router. Tokens where attention_mask is 0 are seen as zeros.
@@ -90,7 +90,8 @@ class Watched(WindowModel, Double):
 
     def forget(self) -> None:
         self.calls = 0
-        self.learnt: dict[int, tuple[int, int]] = {}  # call: its texts, calls made by then
+        # {call: (its texts, number of calls made by then)}
+        self.learnt: dict[int, tuple[int, int]] = {}
 
     def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = super().forward(input_ids, *args, **kwargs)
@@ -99,7 +100,7 @@ class Watched(WindowModel, Double):
         number = self.calls
 
         def note(gradient: Tensor) -> None:
-            if gradient.any():  # a part may also be left out by a factor of 0
+            if gradient.any():  # a factor of 0 also leaves a part out
                 self.learnt.setdefault(number, (len(input_ids), self.calls))
 
         if logits.requires_grad:
@@ -131,8 +132,7 @@ class Momentum:
         return [weight for group in self.param_groups for weight in group["params"]]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return it as torch does: weights by number, and the very tensors that steps
-        change."""
+        """Return the state as torch does: by number, with the tensors that steps change."""
         numbers, groups = iter(range(len(self.weights()))), []
         for group in self.param_groups:
             groups.append(group | {"params": [next(numbers) for _ in group["params"]]})
@@ -167,7 +167,7 @@ def training(
 ) -> dict[str, Any]:
     """Return {"model", "optimizer"}: a WindowModel with the fields of WindowConfig, and
     Momentum with its weights in one group, or in two: matrices, and the rest. A watched model's
-    report is part of what a step gives; a stale one comes with gradients of something else."""
+    report is part of a step's outcome; a stale one comes with gradients of something else."""
     model = (Watched if watched else WindowModel)(WindowConfig(**config), seed)
     parts = [list(model.parameters())]
     for weight in parts[0] if stale else ():
@@ -179,7 +179,7 @@ def training(
 
 
 class Shared(WindowModel):
-    """One model for all that a call makes with the same arguments."""
+    """One model shared by all doubles that a call makes with the same arguments."""
 
     shared = True
 
@@ -193,7 +193,7 @@ def momentum(model: nn.Module) -> Momentum:
 
 
 def draws(seed: int) -> torch.Generator:
-    """One generator for all that a call makes with the same seed."""
+    """One generator shared by all doubles that a call makes with the same seed."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -201,7 +201,7 @@ draws.shared = True
 
 
 class Disk(Double, io.BytesIO):
-    """A file that stays between the steps of a call; each step finds it at its beginning.
+    """A file that is kept between the steps of a call; each step reads it from the beginning.
 
     trainer    trains for `steps` steps, saves itself here, and trains on
     generator  of another trainer; each step reports what it would draw next

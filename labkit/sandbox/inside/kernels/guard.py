@@ -1,15 +1,16 @@
-"""Triton's interpreter made strict: faults that a GPU passes in silence are errors or show
-here.
+"""A strict mode for Triton's interpreter: faults that a GPU ignores raise errors or show in the
+result.
 
 - A load or store outside of the tensors that a kernel was given raises OutsideMemory; the
   interpreter would read any memory of the process, and write it.
-- What a masked load without `other` returns is undefined: here it is NaN.
+- The result of a masked load without `other` is undefined: here it is NaN.
 - bfloat16 rounds to nearest, as a GPU does. tl.dot takes it; other arithmetic with it raises,
   as the interpreter would take its bits for whole numbers.
 - A kernel runs as it is. The interpreter would rewrite it from a file of its name, which may be
-  another version of it; what that is for, `and` or two comparisons at once, raises instead.
+  another version of it; code that would need the rewriting, `and` or a chained comparison,
+  raises instead.
 
-All that the course takes from Triton beyond what Triton documents is here and in profile.py.
+All undocumented parts of Triton that the course uses are here and in profile.py.
 Tried on triton 3.9.0.
 """
 
@@ -75,7 +76,7 @@ def guarded_grid(original: Callable) -> Callable:
             np.errstate(all="ignore"),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore", RuntimeWarning)  # of empty maxima
+            warnings.simplefilter("ignore", RuntimeWarning)  # about empty maxima
             original(executor, *args, **kwargs)
 
     return run
@@ -195,7 +196,7 @@ def strict_bool(original: Callable) -> Callable:
         if tensor.handle.data.size == 1:
             return bool(tensor.handle.data.item())
         if str(sys._getframe(1).f_globals.get("__name__")).startswith("triton."):
-            return True  # asks whether there is one
+            return True  # the argument is only tested for existence
         raise ValueError(SEVERAL)
 
     def patch(tensor: Any, scope: Any) -> None:

@@ -31,7 +31,7 @@ class Traffic:
     """
 
     name: str
-    start: int  # address of its first number
+    start: int  # the address of its first number
     itemsize: int
     readers: np.ndarray  # the program that loaded a number; NOBODY, SEVERAL
     writers: np.ndarray
@@ -61,11 +61,12 @@ class Launch:
 
     kernel: str
     tensors: list[Traffic]
-    programs: dict[tuple[int, ...], int] = field(default_factory=dict)  # numbered as they come
+    # numbered in order of appearance
+    programs: dict[tuple[int, ...], int] = field(default_factory=dict)
     loads: int = 0
     stores: int = 0
     races: dict[str, str] = field(default_factory=dict)
-    modules: set[str] = field(default_factory=set)  # whose functions it has called
+    modules: set[str] = field(default_factory=set)  # modules whose functions it has called
 
     @property
     def loaded(self) -> int:
@@ -133,7 +134,7 @@ class Launch:
         """Return a sentence on the nearest tensor, and how far off the first place is."""
         place = int(places[0])
         gaps = [max(t.start - place, place - t.end, 0) for t in self.tensors]
-        if min(gaps) > FAR:  # which one is nearest is chance
+        if min(gaps) > FAR:  # the nearest tensor varies from run to run
             where = f"program {shown(program)} of {self.kernel} {kind} a place"
             return f"{where} more than 2^31 bytes from all tensors: an address is wrong"
         near = self.tensors[int(np.argmin(gaps))]
@@ -253,7 +254,7 @@ def numbered_from(number: int) -> Iterator[None]:
 
 @contextmanager
 def launched(kernel: str, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """While open, accesses belong to this launch of a kernel."""
+    """While open, accesses are counted for this launch of a kernel."""
     launch = Launch(kernel, [Traffic.of(name, tensor) for name, tensor in tensors.items()])
     _running.append(launch)
     try:

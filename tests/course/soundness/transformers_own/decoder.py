@@ -1,5 +1,5 @@
-# What transformers has for lab 06, in the course's signatures. It keeps the experts of a layer
-# in one tensor, which no checkpoint of ours fits: where a layer holds some, its mlp is ours.
+# The code of transformers for lab 06, in the course's signatures. It keeps the experts of a
+# layer in one tensor, unlike our checkpoints: a layer with experts has our mlp.
 
 # %% exercise 6.1: Qwen3DecoderLayer
 import transformers
@@ -49,7 +49,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 
 class InOurOrder:
-    """A cache of ours for transformers' model, which asks it more than ours does."""
+    """Our cache for transformers' model, which uses more of its methods than ours does."""
 
     is_compileable = False
 
@@ -107,7 +107,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 
 class Stack(Qwen3Model):
-    """Our stack, which answers as transformers' head wants it."""
+    """Our stack, returning what transformers' head expects."""
 
     def forward(self, input_ids, attention_mask=None, past_key_values=None, **others):
         hidden_states, self.router_logits = super().forward(

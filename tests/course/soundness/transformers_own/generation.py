@@ -1,4 +1,4 @@
-# What transformers has for lab 07, in the course's signatures.
+# The code of transformers for lab 07, in the course's signatures.
 
 # %% exercise 7.1: the layers of a StaticCache
 from transformers.cache_utils import StaticLayer

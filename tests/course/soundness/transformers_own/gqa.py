@@ -1,4 +1,4 @@
-# What transformers has for lab 03, in the course's signatures. Its masks are added.
+# The code of transformers for lab 03, in the course's signatures. Its masks are added.
 
 # %% exercise 3.1: causal_mask_function
 from transformers.masking_utils import causal_mask_function

@@ -1,4 +1,4 @@
-# What transformers has for lab 12, in the course's signatures.
+# The code of transformers for lab 12, in the course's signatures.
 
 # %% exercise 12.1: sliding_window_causal_mask_function
 from transformers.masking_utils import sliding_window_causal_mask_function
@@ -109,7 +109,7 @@ class GatedDeltaNet(theirs.Qwen3NextGatedDeltaNet):
 
     def forward(self, hidden_states, state=None, attention_mask=None):
         """Their cache keeps W columns; the oldest is not used again. Their layer has no
-        self.rule to be replaced: a given one works on what theirs would get."""
+        self.rule to replace: a rule that a check sets gets the inputs of theirs."""
         cache = DynamicCache(config=self.their_config)
         layer = cache.layers[self.layer_idx]
         if state is not None:

@@ -1,4 +1,4 @@
-# What transformers has for lab 05, in the course's signatures.
+# The code of transformers for lab 05, in the course's signatures.
 
 # %% exercise 5.1: Qwen3MoeTopKRouter, fed with logits by a matrix that changes nothing
 import transformers
@@ -15,13 +15,13 @@ def route(router_logits, top_k, norm_topk_prob):
     return weights, chosen
 
 
-# %% exercise 5.2: Qwen3MoeSparseMoeBlock, over experts that lie apart as in a checkpoint
+# %% exercise 5.2: Qwen3MoeSparseMoeBlock, over separate experts as in a checkpoint
 import transformers
 from transformers.models.qwen3_moe import modeling_qwen3_moe as theirs
 
 
 class Stacked(nn.ModuleList):
-    """Their experts hold one tensor each for all: made here of the experts' own."""
+    """Their layer holds one tensor for all experts: made here of the separate ones."""
 
     def forward(self, hidden_states, chosen, weights):
         gate_up = [torch.cat([x.gate_proj.weight, x.up_proj.weight]) for x in self]
@@ -61,7 +61,7 @@ def load_balancing_loss(router_logits, top_k, attention_mask=None, pooled=False)
     return sum(load_balancing_loss_func((layer,), *rest) for layer in layers) / len(layers)
 
 
-# %% exercise 5.4: what Qwen3MoeDecoderLayer makes its mlp of
+# %% exercise 5.4: the choice of mlp in Qwen3MoeDecoderLayer
 import transformers
 from transformers.models.qwen3_moe import modeling_qwen3_moe as theirs
 

@@ -1,4 +1,4 @@
-# What transformers has for lab 01, in the course's signatures.
+# The code of transformers for lab 01, in the course's signatures.
 
 # %% exercise 1.1: DebertaLayerNorm
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm

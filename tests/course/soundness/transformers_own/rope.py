@@ -1,4 +1,4 @@
-# What transformers has for lab 02, in the course's signatures.
+# The code of transformers for lab 02, in the course's signatures.
 
 # %% exercise 2.1: Qwen3RotaryEmbedding
 from transformers import Qwen3Config
@@ -30,7 +30,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 
 def alibi_bias(num_heads, query_length, key_length):
-    # Bloom adds slope * j alone: softmax does not mind what is the same for all keys
+    # Bloom adds only slope * j: softmax ignores a term that is the same for all keys
     ramp = build_alibi_tensor(torch.ones(1, key_length), num_heads, torch.float32)  # (H, 1, S)
     return -(ramp.mT[:, key_length - query_length :] - ramp).abs()
 

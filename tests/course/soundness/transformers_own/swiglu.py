@@ -1,4 +1,4 @@
-# What transformers has for lab 04, in the course's signatures.
+# The code of transformers for lab 04, in the course's signatures.
 
 # %% exercise 4.1: the activation called silu
 from transformers.activations import ACT2FN

@@ -19,8 +19,8 @@ def causal_lm_loss(logits, labels):
 
 
 # %% exercise 8.2: get_cosine_with_min_lr_schedule_with_warmup
-# Its warm-up begins at 0 and its cosine comes back after the end: it is asked for the next
-# step of the one, and for nothing beyond the other.
+# Its warm-up begins at 0 and its cosine rises again after the end: so the warm-up is taken a
+# step ahead, and the cosine only up to the end.
 import transformers
 
 
