@@ -37,10 +37,12 @@ def site(
 ) -> None:
     """Write the course as pages that need no server or network.
 
-    The first time takes minutes. What is kept in build/site/ makes a later call short: a
-    notebook is executed and a page is made again when something changes that they show.
+    The first time takes minutes. build/site/ keeps what is made: a later call
+    executes a notebook, and makes a page, only when they show something else.
     """
     try:
+        import torch
+
         from labkit.site.edition import write_site
         from labkit.site.execution import CACHE, executing
     except ImportError as error:
@@ -48,6 +50,7 @@ def site(
     from labkit.author.reference import BuildError
 
     with ending_on(UnknownName, BuildError, OSError):
+        torch.set_num_threads(1)  # the processors execute notebooks
         chosen = NOTEBOOKS
         if labs is not None:
             named = [find_lab(name.strip().zfill(2), NOTEBOOKS) for name in labs.split(",")]

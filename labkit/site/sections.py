@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def text_of(node: nodes.Node) -> str:
     """The words of a part of a page, without markup."""
     leaves = [node] if isinstance(node, nodes.Text) else node.findall(nodes.Text)
     texts = (
-        TAG.sub(" ", leaf) if isinstance(leaf.parent, nodes.raw) else leaf for leaf in leaves
+        unescape(TAG.sub(" ", leaf)) if isinstance(leaf.parent, nodes.raw) else leaf
+        for leaf in leaves
     )
     return " ".join(" ".join(texts).split())
