@@ -57,8 +57,7 @@ SAID |= slotless([*words.QUESTIONS.values(), *words.PREFIXES]) | {*PRONOUNS, "th
 SAID |= lower([*words.PLACE_OF_SPOT, *words.NUMBERS, *words.PLURALS])
 SAID -= ASKED
 FORMS = [  # of questions that a story answers, as patterns for Python and JavaScript
-    re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()).replace(" was ", " (?:was|is) ")
-    for text in words.QUESTIONS.values()
+    re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()) for text in words.QUESTIONS.values()
 ]
 REFUSALS = [*HONEST, UNTOLD]
 ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "what can you do")]
@@ -114,7 +113,7 @@ def judged(story: str, question: str, answer: str) -> tuple[str, list[str]]:
     if reading.unclear:
         return "unclear", reading.unclear[:1]
     asked = re.sub(names, lambda m: m[0].title(), capital(_bare(question)))  # as stories do
-    right = reading.answer(asked.replace("Why is", "Why was") + "?") or UNTOLD
+    right = reading.answer(asked + "?") or UNTOLD
     if answer == right:
         return "", []
     return ("unsettled", []) if right == UNTOLD else ("contradicted", [right])
@@ -171,4 +170,6 @@ class Message:
 
 def _bare(message: str) -> str:
     text = " ".join(message.lower().replace(" color ", " colour ").split()).rstrip(".?! ")
-    return re.sub(r"^(where|who|what)['’]s ", r"\1 is ", text)
+    text = re.sub(r"^(where|who|what)['’]s ", r"\1 is ", text)
+    now = re.sub(r"^((?:where |who |what |what colour )?)was ", r"\1is ", text)
+    return re.sub(r"^why is ", "why was ", now)

@@ -50,7 +50,7 @@ FAULTS = {
         "not checked: the course's reader of stories does not understand “{words}”"
     ),
     "unsettled": said("the story does not settle this: the answer may be made up"),
-    "no answer": said("this is no answer to that: the model did not understand; try /help"),
+    "no answer": said("as far as the course can tell, this is no answer to that; try /help"),
 }
 
 
