@@ -20,7 +20,7 @@ from storyworld import prompt
 
 TEMPLATES = Path(__file__).parent
 STILL = "look.jpg"  # in _static
-FILMS = {"en": "look.webp", "zh": "look.zh.webp"}  # benchmarks/pictures.py makes them
+FILMS = {"en": "look.webp", "zh": "look.zh.webp"}  # benchmarks/film.py makes them
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
 VERSION = re.compile(r"^(version|date-released): (.+)$", re.MULTILINE)
