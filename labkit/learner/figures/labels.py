@@ -21,6 +21,7 @@ from matplotlib.text import Text
 from labkit.course.lang import ENGLISH, FOLDER, known_messages, language, tr
 
 PLACE = re.compile(r"\{\d\}")
+BREAK = re.compile(r"(\n|, | -?[\d.]+(?=,|$))")  # lines, and lists of words with their numbers
 
 
 def label(text: str) -> str:
@@ -32,9 +33,10 @@ def label(text: str) -> str:
     for pattern, message in _patterns(language()):
         if found := pattern.fullmatch(text):
             return tr(message).format(*map(label, found.groups()))
-    if "\n" not in text or "_\n" in text:  # the latter is a name in code, which was too long
+    if "_\n" in text:  # a name in code, which was too long
         return text
-    return "\n".join(map(label, text.split("\n")))
+    parts = BREAK.split(text)
+    return "".join(map(label, parts)) if len(parts) > 1 else text
 
 
 @cache
