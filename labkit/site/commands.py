@@ -41,8 +41,6 @@ def site(
     executes a notebook, and makes a page, only when they show something else.
     """
     try:
-        import torch
-
         from labkit.site.edition import write_site
         from labkit.site.execution import CACHE, executing
     except ImportError as error:
@@ -50,7 +48,6 @@ def site(
     from labkit.author.reference import BuildError
 
     with ending_on(UnknownName, BuildError, OSError):
-        torch.set_num_threads(1)  # the processors execute notebooks
         chosen = NOTEBOOKS
         if labs is not None:
             named = [find_lab(name.strip().zfill(2), NOTEBOOKS) for name in labs.split(",")]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
+from torch import set_num_threads
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.course.lang import language, tr
@@ -29,6 +30,7 @@ ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
 
 def front(labs: Sequence[Lab], folder: Path) -> str:
     """The page as Markdown; its figure is written into `folder`."""
+    set_num_threads(1)  # the processors execute notebooks
     model, tokenizer = load_chat_model()
     advised = tokenizer.generation.get("temperature", 0.0)
     story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)

@@ -41,7 +41,6 @@ def text_of(node: nodes.Node) -> str:
     """The words of a part of a page, without markup."""
     leaves = [node] if isinstance(node, nodes.Text) else node.findall(nodes.Text)
     texts = (
-        unescape(TAG.sub(" ", leaf)) if isinstance(leaf.parent, nodes.raw) else leaf
-        for leaf in leaves
+        unescape(TAG.sub(" ", t)) if isinstance(t.parent, nodes.raw) else t for t in leaves
     )
     return " ".join(" ".join(texts).split())

@@ -33,9 +33,7 @@ def label(text: str) -> str:
     for pattern, message in _patterns(language()):
         if found := pattern.fullmatch(text):
             return tr(message).format(*map(label, found.groups()))
-    if "_\n" in text:  # a name in code, which was too long
-        return text
-    parts = BREAK.split(text)
+    parts = [text] if "_\n" in text else BREAK.split(text)  # a name in code was too long
     return "".join(map(label, parts)) if len(parts) > 1 else text
 
 

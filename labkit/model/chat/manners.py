@@ -18,8 +18,6 @@ from storyworld.questions import UNTOLD
 from storyworld.reader import read, read_story, split_sentences
 
 LETTERS = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
-LITTLE = ["a", "an", "the", "of", "in", "on", "at", "by", "to", "for", "with", "and", "or"]
-LITTLE += ["is", "was", "that", "who", "his", "her"]
 STORY_LENGTH = 3  # sentences of an answer that is a story; small talk has two
 LISTS = {  # what can be asked for; the page and the card call them the same
     "names": list(words.GENDER),
@@ -48,6 +46,7 @@ def lower(names: Iterable[str]) -> set[str]:
     return {word.lower() for name in names for word in name.split()}
 
 
+LITTLE = words_of("a an the of in on at by to for with and or is was that who his her")
 CHATTER = {request.lower().rstrip(".?!"): reply for request, reply in TALK["small_talk"]}
 PLAIN = {request.lower().rstrip(".?!") for request in TALK["plain_requests"]}
 ASKED = slotless([*TALK["requests"], *TALK["long_requests"], *PLAIN, *CHATTER, "named"])
@@ -163,13 +162,12 @@ class Message:
             return ("left out" * bool(left_out), left_out) if is_story else ("no answer", [])
         if is_question(self.text):
             return judged(self.story, split_sentences(self.text)[-1], answer.strip())
-        is_about_itself = answer.strip() in ABOUT_ITSELF
         is_mine = self.story and any(map(read, split_sentences(self.text)))
-        return ("", []) if is_about_itself or is_mine else ("no answer", [])
+        return ("", []) if answer.strip() in ABOUT_ITSELF or is_mine else ("no answer", [])
 
 
 def _bare(message: str) -> str:
     text = " ".join(message.lower().replace(" color ", " colour ").split()).rstrip(".?! ")
     text = re.sub(r"^(where|who|what)['’]s ", r"\1 is ", text)
-    now = re.sub(r"^((?:where |who |what |what colour )?)was ", r"\1is ", text)
-    return re.sub(r"^why is ", "why was ", now)
+    text = re.sub(r"^((?:where |who |what |what colour )?)was ", r"\1is ", text)
+    return re.sub(r"^why is ", "why was ", text)

@@ -181,8 +181,7 @@ class ChatSession:
 
     def answer(self, question: str) -> None:
         """Print the answer and remember both; Ctrl-C keeps what was said until then."""
-        written = []
-        asked = Asked(question, [message["content"] for message in self.messages])
+        written, asked = [], Asked(question, [each["content"] for each in self.messages])
         if self.chat_model.has_little_world and not self._can_be_asked(asked):
             return
         try:
