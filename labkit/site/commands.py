@@ -37,8 +37,8 @@ def site(
 ) -> None:
     """Write the course as pages that need no server or network.
 
-    The first time takes minutes. What is kept in build/site/ makes a later call short: a
-    notebook is executed and a page is made again when something changes that they show.
+    The first time takes minutes. build/site/ keeps what is made: a later call
+    executes a notebook, and makes a page, only when they show something else.
     """
     try:
         from labkit.site.edition import write_site

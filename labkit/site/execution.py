@@ -142,11 +142,13 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
             resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
             coalesce_streams=True,  # a story comes word by word
         )  # fmt: skip
+        client.log.setLevel("ERROR")  # a package of styles makes every logger print
         path = os.pathsep.join([name, str(ROOT)])
         settings = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
-        threads = {"OMP_NUM_THREADS": "1"}  # several notebooks run at a time
         try:
-            client.execute(env={**os.environ, **settings, **threads})
+            client.execute(
+                env={**os.environ, **settings, "OMP_NUM_THREADS": "1"}
+            )  # several run
         except CellExecutionError as error:
             raise BuildError(f"{lab.name}: {error}") from error
         text = nbformat.writes(notebook).replace(f"{name}{os.sep}", "")

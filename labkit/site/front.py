@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
+from torch import set_num_threads
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.course.lang import language, tr
@@ -20,7 +21,7 @@ from storyworld import prompt
 
 TEMPLATES = Path(__file__).parent
 STILL = "look.jpg"  # in _static
-FILMS = {"en": "look.webp", "zh": "look.zh.webp"}  # benchmarks/pictures.py makes them
+FILMS = {"en": "look.webp", "zh": "look.zh.webp"}  # benchmarks/film.py makes them
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
 VERSION = re.compile(r"^(version|date-released): (.+)$", re.MULTILINE)
@@ -29,6 +30,7 @@ ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
 
 def front(labs: Sequence[Lab], folder: Path) -> str:
     """Return the page as Markdown; write its figure into `folder`."""
+    set_num_threads(1)  # the processors execute notebooks
     model, tokenizer = load_chat_model()
     advised = tokenizer.generation.get("temperature", 0.0)
     story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)

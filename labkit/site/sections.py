@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,6 @@ def text_of(node: nodes.Node) -> str:
     """Return the words of a part of a page, without markup."""
     leaves = [node] if isinstance(node, nodes.Text) else node.findall(nodes.Text)
     texts = (
-        TAG.sub(" ", leaf) if isinstance(leaf.parent, nodes.raw) else leaf for leaf in leaves
+        unescape(TAG.sub(" ", t)) if isinstance(t.parent, nodes.raw) else t for t in leaves
     )
     return " ".join(" ".join(texts).split())

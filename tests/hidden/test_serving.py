@@ -134,7 +134,8 @@ test_generator = check("10.5", rows=[12])(visible.test_speculative_generator)
 
 test_pack = check("10.6", points=2, rows=[1, 5], columns=[4, 10])(visible.test_pack)
 test_unpack = check("10.6", points=2, rows=[1, 4], size=[1, 7])(visible.test_unpack)
-test_pack_refused = check("10.6")(visible.test_pack_refused)
+test_pack_odd = check("10.6")(visible.test_pack_odd)
+test_pack_unfit = check("10.6")(visible.test_pack_unfit)
 test_pack_strided = check("10.6", STRIDED)(
     strided(lambda rng: visible.Call("pack_int4", quantized=visible.four_bits(rng)))
 )

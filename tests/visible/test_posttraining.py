@@ -412,7 +412,7 @@ def learns(outcomes):
     if outcomes[0].failure:
         return outcomes
     found = [bool(g.any()) for n, g in outcomes[0].grads.items() if "lora" in n]
-    return [Outcome([{"output": outcomes[0].value, "one of both has a gradient": any(found)}])]
+    return [Outcome([{"output": outcomes[0].value, "lora_A.grad_or_lora_B.grad": any(found)}])]
 
 
 @check("11.6", view=learns)

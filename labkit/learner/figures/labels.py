@@ -21,6 +21,7 @@ from matplotlib.text import Text
 from labkit.course.lang import ENGLISH, FOLDER, known_messages, language, tr
 
 PLACE = re.compile(r"\{\d\}")
+BREAK = re.compile(r"(\n|, | -?[\d.]+(?=,|$))")  # lines, and lists of words with their numbers
 
 
 def label(text: str) -> str:
@@ -32,10 +33,8 @@ def label(text: str) -> str:
     for pattern, message in _patterns(language()):
         if found := pattern.fullmatch(text):
             return tr(message).format(*map(label, found.groups()))
-    # the latter may be a name in code, cut because it was too long
-    if "\n" not in text or "_\n" in text:
-        return text
-    return "\n".join(map(label, text.split("\n")))
+    parts = [text] if "_\n" in text else BREAK.split(text)  # a name in code was too long
+    return "".join(map(label, parts)) if len(parts) > 1 else text
 
 
 @cache

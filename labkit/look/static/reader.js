@@ -198,7 +198,7 @@
     /* "who has the kite", with its capitals and its mark */
     function spelled(bare) {
       const names = new RegExp(`\\b(?:${Object.keys(gender).join("|")})\\b`, "gi");
-      return `${capital(bare.replace(names, (name) => capital(name.toLowerCase()))).replace("Why is", "Why was")}?`;
+      return `${capital(bare.replace(names, (name) => capital(name.toLowerCase())))}?`;
     }
 
     return {

@@ -55,7 +55,7 @@
   /* What follows judges a request and an answer as labkit/model/chat/manners.py does */
 
   const bare = (text) => text.toLowerCase().replace(/ color /g, " colour ").trim().replace(/\s+/g, " ").replace(/[.?! ]+$/, "")
-    .replace(/^(where|who|what)['’]s /, "$1 is ");
+    .replace(/^(where|who|what)['’]s /, "$1 is ").replace(/^((?:where |who |what |what colour )?)was /, "$1is ").replace(/^why is /, "why was ");
   const shifted = (by) => (mark) => String.fromCharCode(mark.charCodeAt() + by); // what ends no sentence, in quotes
   const sentences = (text) => text.replace(/\s+/g, " ").replace(/"[^"]*"/g, (quote) => quote.replace(/[.!?]/g, shifted(0xe000)))
     .match(/[^.!?]*(?:[.!?]+|$)/g).map((each) => each.replace(/[\ue021-\ue03f]/g, shifted(-0xe000)).trim()).filter(Boolean);

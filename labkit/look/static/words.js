@@ -57,7 +57,7 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     "fault.contradicted": "As the story reads, the answer is: {words}",
     "fault.unclear": "Not checked: the course's reader of stories does not understand “{words}”",
     "fault.unsettled": "The story does not settle this: the answer may be made up.",
-    "fault.no-answer": "This is no answer to that: the model did not understand.",
+    "fault.no-answer": "As far as the course can tell, this is no answer to that.",
     "status.first": "The model is being read …",
     "status.reading": "Reading {name}, {megabytes} MB …",
     "status.missing": "{source} could not be read. It lies beside this page, in the folder models; was it moved?",
@@ -78,7 +78,7 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
 
     "tour.name": "Tour",
     "tour.step": "Step {step} of {steps}",
-    "tour.next": "Next",
+    "tour.next": "Next step",
     "tour.back": "Back",
     "tour.end": "End",
     "tour.done": "Done",

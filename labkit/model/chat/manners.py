@@ -19,8 +19,6 @@ from storyworld.questions import UNTOLD
 from storyworld.reader import read, read_story, split_sentences
 
 LETTERS = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
-LITTLE = ["a", "an", "the", "of", "in", "on", "at", "by", "to", "for", "with", "and", "or"]
-LITTLE += ["is", "was", "that", "who", "his", "her"]
 STORY_LENGTH = 3  # sentences of an answer that is a story; small talk has two
 LISTS = {  # things to ask for, with the names in page and card
     "names": list(words.GENDER),
@@ -49,6 +47,7 @@ def lower(names: Iterable[str]) -> set[str]:
     return {word.lower() for name in names for word in name.split()}
 
 
+LITTLE = words_of("a an the of in on at by to for with and or is was that who his her")
 CHATTER = {request.lower().rstrip(".?!"): reply for request, reply in TALK["small_talk"]}
 PLAIN = {request.lower().rstrip(".?!") for request in TALK["plain_requests"]}
 ASKED = slotless([*TALK["requests"], *TALK["long_requests"], *PLAIN, *CHATTER, "named"])
@@ -58,8 +57,7 @@ SAID |= slotless([*words.QUESTIONS.values(), *words.PREFIXES]) | {*PRONOUNS, "th
 SAID |= lower([*words.PLACE_OF_SPOT, *words.NUMBERS, *words.PLURALS])
 SAID -= ASKED
 FORMS = [  # questions that a story answers, as patterns for Python and JavaScript
-    re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()).replace(" was ", " (?:was|is) ")
-    for text in words.QUESTIONS.values()
+    re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()) for text in words.QUESTIONS.values()
 ]
 REFUSALS = [*HONEST, UNTOLD]
 ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "what can you do")]
@@ -116,7 +114,7 @@ def judged(story: str, question: str, answer: str) -> tuple[str, list[str]]:
     if reading.unclear:
         return "unclear", reading.unclear[:1]
     asked = re.sub(names, lambda m: m[0].title(), capital(_bare(question)))  # as stories do
-    right = reading.answer(asked.replace("Why is", "Why was") + "?") or UNTOLD
+    right = reading.answer(asked + "?") or UNTOLD
     if answer == right:
         return "", []
     return ("unsettled", []) if right == UNTOLD else ("contradicted", [right])
@@ -167,11 +165,12 @@ class Message:
             return ("left out" * bool(left_out), left_out) if is_story else ("no answer", [])
         if is_question(self.text):
             return judged(self.story, split_sentences(self.text)[-1], answer.strip())
-        is_about_itself = answer.strip() in ABOUT_ITSELF
         is_mine = self.story and any(map(read, split_sentences(self.text)))
-        return ("", []) if is_about_itself or is_mine else ("no answer", [])
+        return ("", []) if answer.strip() in ABOUT_ITSELF or is_mine else ("no answer", [])
 
 
 def _bare(message: str) -> str:
     text = " ".join(message.lower().replace(" color ", " colour ").split()).rstrip(".?! ")
-    return re.sub(r"^(where|who|what)['’]s ", r"\1 is ", text)
+    text = re.sub(r"^(where|who|what)['’]s ", r"\1 is ", text)
+    text = re.sub(r"^((?:where |who |what |what colour )?)was ", r"\1is ", text)
+    return re.sub(r"^why is ", "why was ", text)

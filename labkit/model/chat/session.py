@@ -50,7 +50,7 @@ FAULTS = {
         "not checked: the course's reader of stories does not understand “{words}”"
     ),
     "unsettled": said("the story does not settle this: the answer may be made up"),
-    "no answer": said("this is no answer to that: the model did not understand; try /help"),
+    "no answer": said("as far as the course can tell, this is no answer to that; try /help"),
 }
 
 
@@ -181,8 +181,7 @@ class ChatSession:
 
     def answer(self, question: str) -> None:
         """Print and remember the answer; Ctrl-C keeps the part written so far."""
-        written = []
-        asked = Asked(question, [message["content"] for message in self.messages])
+        written, asked = [], Asked(question, [each["content"] for each in self.messages])
         if self.chat_model.has_little_world and not self._can_be_asked(asked):
             return
         try:

@@ -217,7 +217,7 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
 
 # cells with the words of a spoiled model, with parts of words, with names of tables and records
 SPOKEN = """living-swap-run opened-words train-run model-run merges-run steps-run crawl-run
-clean-run length-run together-run roof-run roof-table check-10-6 check-11-6 check-14-9
+clean-run together-run roof-run roof-table check-14-9
 deadlock-run first-run mask-run look-1-run race-run"""
 LONG = ("03_gqa", "08_training", "09_tokenizer")  # notebooks with long given cells
 EMPTY = [
