@@ -216,6 +216,17 @@ def thought(seed):
 
 
 @maker
+def evicted(seed):
+    """Points of prompt tokens that giving the end of a text back first finds more."""
+    names = lesson("15_server", "tools talks-code beginning-code")
+    kinds, share = (names["PrefixCache"], names["BeginningFirst"]), names["share_found"]
+    return {
+        f"evicted.{room}": 100 * (share(kinds[0], room, seed) - share(kinds[1], room, seed))
+        for room in (32, 64, 96, 128, 192)
+    }
+
+
+@maker
 def told_again(seed):
     """Tokens per pass, four guesses: a new story, the same told again, a second model."""
     names = lesson("15_server", "tools alone-code pay-code")
