@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from labkit.course.paths import NOTEBOOKS
+from storyworld import stories
 
 RECORDS = Path(__file__).with_name("records.json")
 SEEDS = range(20, 30)  # seeds that were not used when sentences and thresholds were written
@@ -210,6 +211,35 @@ def thought(seed):
     names = lesson("13_thinking", "look-13-2 experiment-code experiment-with", CUPS)
     with_thought, wrong = names["with_thought"], names["one_wrong"]
     return {f"thought.{given}": with_thought(wrong, seed, given=given) for given in (4, 8)}
+
+
+# --- lab 15
+
+
+@maker
+def evicted(seed):
+    """Points of prompt tokens that giving the end of a text back first finds more."""
+    names = lesson("15_server", "tools talks-code beginning-code")
+    kinds, share = (names["PrefixCache"], names["BeginningFirst"]), names["share_found"]
+    return {
+        f"evicted.{room}": 100 * (share(kinds[0], room, seed) - share(kinds[1], room, seed))
+        for room in (32, 64, 96, 128, 192)
+    }
+
+
+@maker
+def told_again(seed):
+    """Tokens per pass, four guesses: a new story, the same told again, a second model."""
+    names = lesson("15_server", "tools alone-code pay-code")
+    story = " ".join(next(stories(seed)).text.split()[:16])
+    told = names["tokenizer"].decode(names["per_pass"](story, 0, new=60)[1])
+    prompts = {"new": story, "again": f"{story}{told} {story}", "second": story}
+    return {
+        f"told.{name}": names["per_pass"](
+            prompt, 4, names["small_model"] if name == "second" else None
+        )[0]
+        for name, prompt in prompts.items()
+    }
 
 
 # --- lab 08

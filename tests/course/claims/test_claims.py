@@ -96,6 +96,7 @@ for row in kernels.recorded():  # two runs on a GPU
 for layers, rows in cups.recorded_by_layers().items():  # at two swaps; at most from four on
     RECORDED[f"cups_two_{layers}"] = [row["fast"][1] for row in rows]
     RECORDED[f"cups_more_{layers}"] = [max(row["fast"][3:]) for row in rows]
+    RECORDED[f"cups_thought_{layers}"] = [row["slow"][-1] for row in rows]
 MAIN = cups.recorded("main")
 RECORDED["cups_slow_least"] = [min(row["slow"]) for row in MAIN]
 for mode in ("slow", "fast"):  # shares for one draw and for sixteen
