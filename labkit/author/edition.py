@@ -38,6 +38,7 @@ LEARNERS = (
         "labkit/learner/figures/*.csv",
         "labkit/learner/figures/*.svg",
         "labkit/learner/lessons/*.json",
+        "labkit/learner/lessons/*.safetensors",
     ),
     *("labkit/look/static/*.*", "labkit/look/static/*/*"),
     *("storyworld/**/*.py", "storyworld/*.t*"),

@@ -19,7 +19,7 @@ from labkit.author.owned_cells import written_answer
 from labkit.author.reference import reference_block, references
 from labkit.cli import app
 from labkit.course import cells, sealed
-from labkit.course.paths import SOLUTIONS
+from labkit.course.paths import ROOT, SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS, find_exercise
 from labkit.learner.hints import sections
 
@@ -131,6 +131,13 @@ def test_only_what_is_the_learners_goes_along(folder):
     assert set(git(folder, "ls-files")) == names
     kept = ["notebooks/submissions/01_rmsnorm.ipynb", "progress.json"]
     assert git(folder, "check-ignore", *kept) == kept
+
+
+def test_a_learners_rooms_are_there_with_their_data(folder):
+    rooms = git(ROOT, "ls-files", "labkit", "storyworld", "training")
+    instructors = re.compile(r"labkit/(author|grading|site)/|.*/glossary\.csv$")
+    missing = {name for name in rooms if not instructors.match(name)} - {*files_in(folder)}
+    assert missing == set()
 
 
 def test_the_zip_holds_no_repository_that_would_replace_a_learners(built):
