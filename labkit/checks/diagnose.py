@@ -127,7 +127,7 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
         return Diagnosis()
     if slip := fatal_slip(cell):
         return Diagnosis(advice=slip)
-    error = _first_error(result)
+    error = next((check for check in result.failed if _failure(check)), None)
     advice = advice_on(_failure(error), result.exercise, cell) if error else ""
     if advice and error is result.first_failure and _failure(error).kind in NAMELESS:
         return Diagnosis(advice=advice, error=error)
@@ -268,10 +268,6 @@ def _is_half(check: CheckResult) -> bool:
     return check.difference.kind == "values" and bool(dtypes & {torch.float16, torch.bfloat16})
 
 
-def _first_error(result: Result) -> CheckResult | None:
-    """The first failed check in which the answer raised an error."""
-    return next((check for check in result.failed if _failure(check)), None)
-
-
 def _failure(check: CheckResult) -> Failure | None:
+    """The error that the answer raised in a check."""
     return next((outcome.failure for outcome in check.outcomes if outcome.failure), None)

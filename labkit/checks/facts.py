@@ -197,9 +197,8 @@ def _above_or_below(answer: Tensor, right: Tensor) -> str:
 
 
 def _equal(answer: Tensor, right: Tensor) -> bool:
-    if answer.shape != right.shape or answer.dtype != right.dtype:
-        return False
-    return bool(close(answer.contiguous(), right).all())
+    is_alike = answer.shape == right.shape and answer.dtype == right.dtype
+    return is_alike and bool(close(answer.contiguous(), right).all())
 
 
 def _located(answer: Tensor, right: Tensor, letters: list[str]) -> str:
