@@ -24,7 +24,6 @@ from labkit.checks.reasons.search import EQUALS, FAULTS, Evidence, Search
 from labkit.checks.reasons.slips import fatal_slip, idle_part, likely_slip
 from labkit.checks.reasons.source import occurs_in
 from labkit.checks.runner import CheckResult, Result
-from labkit.course import cells
 from labkit.course.lang import tr
 from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
@@ -61,12 +60,8 @@ class Reason:
             return self.part + tr(": ") + text
         if self.explains == self.failed_count:
             return text
-        counts = {"explains": self.explains, "failed": self.failed_count}
-        return tr(
-            "{text} (that explains {explains} of the {failed} failed checks)",
-            text=text,
-            **counts,
-        )
+        data = {"text": text, "explains": self.explains, "failed": self.failed_count}
+        return tr("{text} (that explains {explains} of the {failed} failed checks)", **data)
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,7 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
         return Diagnosis()
     if slip := fatal_slip(cell):
         return Diagnosis(advice=slip)
-    error = _first_error(result)
+    error = next((check for check in result.failed if _failure(check)), None)
     advice = advice_on(_failure(error), result.exercise, cell) if error else ""
     if advice and error is result.first_failure and _failure(error).kind in NAMELESS:
         return Diagnosis(advice=advice, error=error)
@@ -147,15 +142,18 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
         reasons = _reasons_by_part(result, oracle, cell)
     advice = "" if reasons else advice
     if rest and not advice and not without_effect(rest, oracle):
-        reasons = merge_reasons([*reasons, *_by_edit(search, result.exercise, rest)])
+        more = _by_edit(search, result.exercise, rest)
+        less = [r for r in reasons if any(all(c in m.checks for c in r.checks) for m in more)]
+        reasons = merge_reasons([*(r for r in reasons if r not in less), *more])
         explained |= {id(check) for reason in reasons for check in reason.checks}
         rest = [check for check in rest if id(check) not in explained]
     bounds = _bounds(search, reasons, rest)
+    facts = facts_about(result, rest, oracle) if rest else []
     if not reasons and not advice:
-        advice, name = idle_part(cell, reference_cell(oracle.lab, result.exercise))
+        idle, name, is_cause = idle_part(cell, reference_cell(oracle.lab, result.exercise))
         error = next((c for c in result.failed if name in inputs_of(c.failure_call)), None)
-        advice = advice if error or not name else ""
-    facts = facts_about(result, rest, oracle) if rest else ()
+        advice = idle if error or is_cause else ""
+        facts = facts if not idle or name or is_cause else [idle, *facts]
     return Diagnosis(reasons, advice, facts, bounds, error, rest[0] if rest else None)
 
 
@@ -203,12 +201,12 @@ def _by_edit(search: Search, exercise: Exercise, rest: list[CheckResult]) -> lis
             if not is_early(1.0) or len(found) == EQUALS:
                 break
             if (
-                cells.parsed(version.cell)
+                version.is_possible
                 and all(search.explains(version, check) for check in quick)
                 and search.is_shown(Evidence(version, checks))
                 and search.holds(version, search.passed)
             ):
-                found.append(Evidence(version, checks))
+                found.append(search.evidence(version, search.failed))
         reasons += [_reason(search, found)] if found else []
     return reasons
 
@@ -271,10 +269,6 @@ def _is_half(check: CheckResult) -> bool:
     return check.difference.kind == "values" and bool(dtypes & {torch.float16, torch.bfloat16})
 
 
-def _first_error(result: Result) -> CheckResult | None:
-    """Return the first failed check in which the answer raised an error."""
-    return next((check for check in result.failed if _failure(check)), None)
-
-
 def _failure(check: CheckResult) -> Failure | None:
+    """Return the error that the answer raised in a check."""
     return next((outcome.failure for outcome in check.outcomes if outcome.failure), None)

@@ -200,8 +200,8 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     (
         r"^Deadlock: no rank can go on",
         said(
-            "ranks wait for each other: each of them has to make the same calls in the same "
-            "order, whatever its own numbers are, and not all of them can send first"
+            "ranks wait for each other: every rank has to call what the whole group does, in "
+            "the same order and whatever its own numbers are; and not all can send first"
         ),
     ),
     (r"CUDA|NVIDIA", said("grading has no GPU: take the device from a tensor, `x.device`")),
@@ -295,7 +295,7 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"^KeyError: (?P<key>.+)",
-        said("the dict has no {key}: it was never put in, or another key is meant"),
+        said("the dict has no {key}: it was never put in, or what made this key is wrong"),
     ),
     (r"expect|invalid|indent|f-string|unmatched", _syntax),
 )

@@ -88,17 +88,18 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
 def related(check: CheckResult, oracle: Oracle) -> str:
     """Return how the wrong numbers of a check relate to the right ones; "" if in no simple
     way."""
-    if check.difference is None or check.difference.kind not in ("values", "shape", "dtype"):
+    kind, key = (getattr(check.difference, name, "") for name in ("kind", "key"))
+    if kind not in ("values", "shape", "dtype") or key in ("number", "value"):
         return ""
     right = check.check.viewed([oracle.reference(call) for call in check.check.calls])
     answer = tensors_in(check.outcomes[check.differing].values, "")
     expected = tensors_in(right[check.differing].values, "")
     letters = _letters(check.failure_call, oracle)
-    for (_, a), (_, b) in zip(answer, expected, strict=False):
-        a = a.to(b.dtype) if check.difference.kind == "dtype" else a
+    for n, ((_, a), (_, b)) in enumerate(zip(answer, expected, strict=False)):
+        a = a.to(b.dtype) if kind == "dtype" else a
         if a.shape != b.shape or a.dtype != b.dtype or not close(a, b).all():
             inputs = [t for _, step in check.failure_call.steps for t in _tensors(step)]
-            return _relation(a, b, inputs, letters)
+            return _relation(a, b, inputs, [] if n else letters)
     return ""
 
 
@@ -154,8 +155,10 @@ def _relation(
     off = ~close(answer, right)
     if off.sum() > MOST_LISTED and (answer[off] == answer[off][0]).all():
         return tr("all wrong entries are {entry:.4g}", entry=float(answer[off][0]))
-    is_rounded = answer.dtype == torch.float32 and off.double().mean() > MOSTLY
-    if is_rounded and close(answer, right, ROUNDED).all():
+    larger, is_many = (x.abs() > y.abs())[off], off.double().mean() > MOSTLY
+    is_rounded = is_many and larger.any() and not larger.all()  # up here, and down there
+    is_near = [close(answer, right, each).all() for each in (ROUNDED, ROUNDED / 32)]
+    if answer.dtype == torch.float32 and is_rounded and is_near == [True, False]:
         return tr("every entry is near the right one, as if something was rounded to bfloat16")
     return ""
 
@@ -196,9 +199,8 @@ def _above_or_below(answer: Tensor, right: Tensor) -> str:
 
 
 def _equal(answer: Tensor, right: Tensor) -> bool:
-    if answer.shape != right.shape or answer.dtype != right.dtype:
-        return False
-    return bool(close(answer.contiguous(), right).all())
+    is_alike = answer.shape == right.shape and answer.dtype == right.dtype
+    return is_alike and bool(close(answer.contiguous(), right).all())
 
 
 def _located(answer: Tensor, right: Tensor, letters: list[str]) -> str:

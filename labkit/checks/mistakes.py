@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib import import_module
 from itertools import product
 from time import process_time
 from typing import Any
+from warnings import catch_warnings, simplefilter
 from weakref import WeakKeyDictionary
 
 from labkit.checks.reasons.steps import Steps
@@ -124,10 +126,18 @@ class Version:
         """The namespace of the lab's reference module with this cell in place."""
         name = f"solutions.{self.mistake.lab.module}"
         names = dict(vars(import_module(name)))
-        exec(
-            compile(self.cell, f"{name}, {self.mistake.name}", "exec", dont_inherit=True), names
-        )
+        with catch_warnings():
+            simplefilter("error", SyntaxWarning)  # what Python warns of cannot work
+            code = compile(self.cell, f"{name}, {self.mistake.name}", "exec", dont_inherit=True)
+        exec(code, names)
         return names
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the edits fit, and Python takes what they give without a warning."""
+        with suppress(MistakeError, SyntaxError):
+            return bool(self.namespace)
+        return False
 
     def also(self, other: Version) -> Version:
         """Combine two versions."""

@@ -57,6 +57,7 @@ class _Code:
 
     def __init__(self, right: str, cell: str):
         self.right, self.words = right, {*re.findall(r"\w+", cell), *MODULES}
+        self.called = {*re.findall(r"(\w+)\(", cell)}
         lines, same = right.split("\n"), {line.strip() for line in cell.split("\n")}
         self.starts = [sum(map(len, lines[:n])) + n for n in range(len(lines))]
         self.same = {n for n, line in enumerate(lines, 1) if line.strip() in same}
@@ -154,9 +155,10 @@ class _Code:
         owner, _, name = function.rpartition(".")
         texts = [self.text(part) for part in parts]
         if owner and owner not in MODULES:
-            yield node, node, owner, f".{name}()"
+            whole = self.text(node)[len(owner) if parts else 0 :]
+            yield node, node, owner, whole if name in self.called else f".{name}()"
         elif len(node.args) == 1:
-            yield node, node, texts[0], f"{name}()"
+            yield node, node, texts[0], self.text(node) if name in self.called else f"{name}()"
         if name in (words := ALIKE.split()):
             end = self.span(node.func)[1]
             yield node, (end - len(name), end), words[words.index(name) ^ 1], ""

@@ -7,14 +7,13 @@ perform the candidates, hence the limits of seconds and pairs below."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 from math import inf
 from time import thread_time
 
 from labkit.checks.compare import agree, distance, matches
-from labkit.checks.mistakes import MistakeError, Oracle, Version
+from labkit.checks.mistakes import Oracle, Version
 from labkit.checks.reasons.source import UNCLEAR, is_refuted, raises, share_found
 from labkit.checks.runner import CheckResult, Result
 from labkit.sandbox.inside.call import Call, Outcome, tensors_in
@@ -207,7 +206,8 @@ class Search:
 
         named    mistakes that explain some checks: tried first, each with all others
         """
-        enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
+        explained = sum(check.points for check in self.failed if check not in rest)
+        enough = max(ENOUGH * sum(c.points for c in self.failed), explained)
         numbers = [c for c in rest if c.difference.kind != "nan" and not self.raised(c)]
         for probe in self.probes(numbers or rest):
             for both, parts in self.combined(probe, named):
@@ -241,9 +241,6 @@ class Search:
             both = combine(first, second)
             if both is not None:
                 yield both, (first, second)
-
-    def _explained(self, rest: list[CheckResult]) -> float:
-        return sum(check.points for check in self.failed if check not in rest)
 
     def evidence(self, version: Version, checks: list[CheckResult]) -> Evidence:
         explained = [check for check in checks if self.explains(version, check)]
@@ -297,7 +294,6 @@ class Search:
 def combine(first: Version, second: Version) -> Version | None:
     """Combine two mistakes, in the order in which their edits fit."""
     for both in (first.also(second), second.also(first)):
-        with suppress(MistakeError, SyntaxError):
-            both.namespace  # noqa: B018  it is compiled here
+        if both.is_possible:
             return both if first.mistake is not second.mistake else None
     return None

@@ -169,23 +169,29 @@ def _unstarted_kernel(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     return ""
 
 
-def idle_part(cell: str, right: str) -> tuple[str, str]:
+def idle_part(cell: str, right: str) -> tuple[str, str, bool]:
     """Return a sentence on a value that the code never uses, or on an argument that only the
-    reference reads; and the name of that argument."""
+    reference reads; the name of that argument; and whether the value has to be used: it is in
+    the reference, or nothing else reads an argument that is needed."""
     needed = {node.id for node in _all(nodes_of(right), ast.Name)}
+    expected = {ast.dump(node) for node in _all(nodes_of(right), ast.expr)}
     for function in _all(nodes_of(cell), ast.FunctionDef):
         inside = [*ast.walk(function)]
-        loads = (n for n in _all(inside, ast.Name) if isinstance(n.ctx, ast.Load))
+        loads = [n for n in _all(inside, ast.Name) if isinstance(n.ctx, ast.Load)]
         used = {node.id for node in loads}
+        arguments = {node.arg for node in _all(inside, ast.arg)} & needed
         for node in _all(inside, ast.Assign):
             name = getattr(node.targets[0], "id", "_")
             if name not in used and name.strip("_"):
                 idle = said("line {line}: `{name}` is computed and never used")
-                return tr(idle, line=node.lineno, name=name), ""
-        for name in sorted({node.arg for node in _all(inside, ast.arg)} & needed - used):
+                within = {*ast.walk(node.value)}
+                lost = arguments & used - {each.id for each in loads if each not in within}
+                is_cause = bool(lost) or ast.dump(node.value) in expected
+                return tr(idle, line=node.lineno, name=name), "", is_cause
+        for name in sorted(arguments - used):
             idle = said("the argument `{name}` of `{function}` is never used")
-            return tr(idle, name=name, function=function.name), name
-    return "", ""
+            return tr(idle, name=name, function=function.name), name, False
+    return "", "", False
 
 
 FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)

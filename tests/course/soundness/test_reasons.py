@@ -106,8 +106,9 @@ def test_of_two_mistakes_at_once_one_is_named_and_no_third(folder):
     assert not thirds and PAIRS - len(missed) >= NAMED, (missed, thirds)
 
 
-def diagnosed_with(exercise_id, *edits):
-    """Return the sentences of a report at home on the right answer with some edits."""
+def diagnosed_with(exercise_id, *edits, label="why"):
+    """Return the sentences under a label of a report at home on the right answer with some
+    edits."""
     lab, exercise = next((lab, e) for lab, e in EXERCISES if e.id == exercise_id)
     cell = reference_cell(lab, exercise)
     for before, after in edits:
@@ -115,7 +116,7 @@ def diagnosed_with(exercise_id, *edits):
         cell = cell.replace(before, after)
     result = judged("visible", lab, exercise, names_with(lab, exercise, cell))
     found = diagnose(result, oracle_of(lab), cell)
-    return [text for _, label, text in found.findings if label == "why"], found.bounds
+    return [text for _, sort, text in found.findings if sort == label], found.bounds
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,8 @@ def test_a_small_edit_of_the_right_answer_is_told_and_costs_a_part(exercise, edi
     assert len(told) == 1 and text in told[0] and bounds[1] <= 0.5, (told, bounds)
 
 
-def test_what_is_never_used_is_told():
+def test_what_is_never_used_is_told_beside_the_facts():
     idle = [("    wide = x.float()\n", "    wide = x.float()\n    half = x / 2\n")]
-    told, _ = diagnosed_with("1.1", *idle, ("* torch.rsqrt(variance + eps)", "* 0.123"))
+    wrong = [*idle, ("* torch.rsqrt(variance + eps)", "* 0.123")]
+    told, _ = diagnosed_with("1.1", *wrong, label="look")
     assert told[0].endswith("`half` is computed and never used"), told

@@ -346,6 +346,7 @@ def facts(checks, oracle):
         (X.where(T([True, False, True, True]), -X), "along axis 1 (of 4 entries) only entry 1"),
         (torch.full((3, 4), 7.0), "all wrong entries are 7"),
         (X.square() + 0.5, None),
+        (X * (1 - T([0.003, 0.002, 0.004, 0.001])), None),  # near, and all of it smaller
         (X * T([1.0, -1, 1, -1]) * T([[1.0], [-1], [1]]), "the sizes of all entries are"),
         (X.where(T([True, False, False, True]), -X), "along axis 1 (of 4 entries) only ent"),
     ],
@@ -384,6 +385,12 @@ def test_an_axis_has_the_letter_of_the_docstring():
 
     found = facts([failed(X.where(T([True, False, True, True]), -X), x=X)], Right(f=f))
     assert found[0].startswith("along axis 1 (T, of 4 entries) only entry 1")
+
+
+def test_a_wrong_number_silences_facts_about_tensors():
+    check = failed([1.0, 2 * X])
+    check.difference = Difference("values", "number", where="", answer=1.0, expected=2.0)
+    assert not any("times" in fact for fact in facts([check], Right([2.0, X])))
 
 
 def test_facts_separate_right_and_wrong_parts():
