@@ -31,6 +31,7 @@ def at_home(shell, imported_package, monkeypatch):
             for source, cell_id in zip_longest(sources, ids):
                 shell.run_cell(source, cell_id=cell_id)
             reports = {each.id: notebook.check(each.id) for each in LAB.exercises}
+        shell.events.unregister("pre_run_cell", notebook._session.before_cell)
         shell.events.unregister("post_run_cell", notebook._session.after_cell)
         notebook._session = None  # the next notebook has a kernel of its own
         return reports, " ".join(shown.stdout.split())
