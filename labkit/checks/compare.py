@@ -12,8 +12,7 @@ from labkit.checks import messages
 from labkit.course.lang import tr
 from labkit.sandbox.inside.call import Call, Outcome, Step, tensors_in
 
-# Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
-# cancels is not less exact.
+# Relative to the entry and to a share of the largest one (see `close`), as sums may cancel.
 # float16 and bfloat16: two units in the last place of a number just above a power of two.
 TOLERANCE = {
     torch.float64: 1e-9,

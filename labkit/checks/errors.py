@@ -91,8 +91,7 @@ def _is_of_self(node: ast.AST) -> bool:
 
 
 def _argument(case: Case) -> str:
-    """Explain arguments that do not fit the learner's own function; for torch's functions
-    return ""."""
+    """Explain arguments that do not fit a learner's function; return "" for torch's."""
     called = case.match[1]
     symbol, *method = called.split(".")
     if symbol not in case.exercise.symbols or case.failure.line is not None:

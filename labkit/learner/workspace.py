@@ -161,8 +161,7 @@ def save(
 
 
 def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
-    """Return the executed cells as a Notebook. Answers that only the module has come first; the
-    code of other cells that they use comes last."""
+    """Return the executed cells as a Notebook: first what only the module has, helpers last."""
     source = module_source(lab)
     answered = [key for cell in ran for key, part in cell.parts.items()
             if not is_empty(lab.exercise(key), part)]  # fmt: skip
