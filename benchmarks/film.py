@@ -66,11 +66,11 @@ SHOW = """
 
 
 def main(path: Path) -> None:
-    kind, *spoken = path.name.split(".")[:-1]
+    kind, *language_part = path.name.split(".")[:-1]
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
     service = webdriver.ChromeService(shutil.which("chromedriver"))
-    with TemporaryDirectory() as name, speaking(*spoken or ["en"]):
+    with TemporaryDirectory() as name, speaking(*language_part or ["en"]):
         for flag in (*FLAGS, f"--user-data-dir={name}/chromium"):
             options.add_argument(flag)
         with webdriver.Chrome(options=options, service=service) as browser:

@@ -65,7 +65,7 @@ def _not_written(case: Case) -> str:
 def _not_defined(case: Case) -> str:
     name, nodes = case.match[1], case.nodes
     if name in case.exercise.symbols:
-        names = tr(", ").join(cells.defined_names(cells.tidied(case.cell)))[:MOST_NAMES]
+        names = tr(", ").join(cells.defined_names(cells.without_tools(case.cell)))[:MOST_NAMES]
         instead = tr(", and this cell defines {names}", names=names) if names else ""
         return tr("the exercise needs `{name}`{instead}", name=name, instead=instead)
     methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}

@@ -103,7 +103,7 @@ def _claimed(text: str, name: str, lab: Lab) -> Exercise | None:
     if directive is None:
         return by_id
     at_odds = by_id and by_id.id != directive and len(text) <= MAX_CELL
-    if at_odds and set(by_id.symbols) & set(cells.defined_names(cells.tidied(text))):
+    if at_odds and set(by_id.symbols) & set(cells.defined_names(cells.without_tools(text))):
         return by_id
     return next((e for e in lab.exercises if e.id == directive), None)
 
@@ -112,7 +112,7 @@ def defines(text: str, exercise: Exercise) -> bool:
     """Whether the cell binds one of the exercise's symbols; an import is enough."""
     if len(text) > MAX_CELL or not any(symbol in text for symbol in exercise.symbols):
         return False
-    return bool(set(exercise.symbols) & set(cells.defined_names(cells.tidied(text))))
+    return bool(set(exercise.symbols) & set(cells.defined_names(cells.without_tools(text))))
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Notebook:
         needed, missing = reach(names, find)
         if missing - self.known:
             needed |= reach([STAR], find)[0]
-        text = only(cells.tidied(text), answer, needed | whole)
+        text = only(cells.without_tools(text), answer, needed | whole)
         text = cells.with_directive(text, exercise, mark)
         others = sorted(needed & places.keys(), key=places.__getitem__)
         carried = {name for each in others if not each.is_import for name in each.binds}

@@ -21,9 +21,9 @@ from labkit.course.python_code import (  # noqa: F401  other rooms use them as c
     defined_names,
     fingerprint,
     parsed,
-    tidied,
     used_names,
     why_no_python,
+    without_tools,
 )
 from labkit.course.syllabus import Exercise
 
@@ -76,7 +76,7 @@ def block(module: str, exercise_id: str) -> str | None:
 
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
     """The module with the exercise's block replaced by `cell`, or with a new one at its end."""
-    cell = with_directive(FUTURE.sub("", tidied(cell)), exercise).rstrip()
+    cell = with_directive(FUTURE.sub("", without_tools(cell)), exercise).rstrip()
     pieces = split(module)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
     if exercise.id not in [key for key, _ in pieces]:

@@ -40,7 +40,7 @@ TOOLS = (
 
 
 @lru_cache(CACHED)
-def tidied(cell: str) -> str:
+def without_tools(cell: str) -> str:
     """Return the cell as it goes into a module: without magics and without check("1.2").
 
     Lines are blanked, not removed, so that line numbers stay those of the cell.
@@ -87,9 +87,9 @@ def parsed(source: str) -> ast.Module | None:
 def why_no_python(cell: str) -> str:
     """Return why code that looks right is not valid Python here: characters of a word processor
     or a page, or syntax of a later version; "" for any other code."""
-    if parsed(tidied(cell)):
+    if parsed(without_tools(cell)):
         return ""
-    if parsed(tidied(cell.translate(TYPESET))):
+    if parsed(without_tools(cell.translate(TYPESET))):
         found = min((cell.index(each), each) for each in map(chr, TYPESET) if each in cell)
         number = cell[: found[0]].count("\n") + 1
         if found[1].isspace():
@@ -109,7 +109,7 @@ def fingerprint(cell: str) -> str | None:
     """Return a hash of the code without comments, docstrings and layout; None if it does
     not parse. It is the same within one version of Python."""
     try:
-        tree = ast.parse(tidied(cell))
+        tree = ast.parse(without_tools(cell))
         for node in ast.walk(tree):
             if isinstance(body := getattr(node, "body", None), list):
                 node.body = [statement for statement in body if not _is_docstring(statement)]

@@ -139,7 +139,7 @@ def clean_name(text: str) -> str:
 
 
 def csv_safe(text: str) -> str:
-    """Return a clean text that no spreadsheet takes for a formula."""
+    """Return a clean text that no spreadsheet reads as a formula."""
     text = clean(text)
     begin = unicodedata.normalize("NFKC", text.lstrip()[:1])
     return "'" + text if begin.startswith(FORMULA) or text[:1] in FORMULA else text

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from labkit.course.cells import parsed, tidied
+from labkit.course.cells import parsed, without_tools
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 IMPORTS = (ast.Import, ast.ImportFrom)
@@ -99,7 +99,7 @@ def _without_annotations(node: ast.AST) -> Iterator[ast.Name]:
 @lru_cache(CACHED)
 def statements(text: str) -> tuple[Statement, ...]:
     """Return the statements of a cell in their order; () if it is not valid Python."""
-    text = tidied(text) if len(text) <= MAX_CELL else ""
+    text = without_tools(text) if len(text) <= MAX_CELL else ""
     tree, lines = parsed(text), text.split("\n")
     return tuple(_statement(node, lines) for node in tree.body) if tree else ()
 
@@ -198,7 +198,7 @@ def reach(
 def strip_unused(text: str, names: Iterable[str]) -> str:
     """Return the cell with blank lines instead of those that the names do not need; unchanged
     if it binds none of the names."""
-    cell, text = Statements(text), tidied(text)
+    cell, text = Statements(text), without_tools(text)
     if cell.binding.keys().isdisjoint(names := set(names)):
         return text
     needed, missing = reach(names, cell.making)

@@ -147,7 +147,7 @@ def at_ticks(folder: str, look: Callable[[list[FrameType]], None]) -> Iterator[N
     """While open, call `look` at each tick of CPU time with the frames of the code in a
     folder, the innermost first.
 
-    Measure the CPU time of this thread only: torch's other threads may spin. There are no ticks
+    Measure the CPU time of this thread only: torch's other threads may spin. Nothing ticks
     on Windows and outside the main thread, as only that gets signals.
     """
     is_main = threading.current_thread() is threading.main_thread()

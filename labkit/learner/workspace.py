@@ -143,7 +143,7 @@ def save(
     # the previous version, in case a cell goes wrong
     write_whole(path.with_suffix(".py~"), source)
     write_whole(path, after)
-    defined = cells.defined_names(cells.tidied(cell))
+    defined = cells.defined_names(cells.without_tools(cell))
     missing = [symbol for symbol in exercise.symbols if symbol not in defined]
     if missing:
         return tr(

@@ -20,7 +20,7 @@ Slip = Callable[[list[ast.AST], list[ast.AST]], str]
 
 def nodes_of(cell: str) -> list[ast.AST]:
     """Return the nodes of the code; [] if it is not valid Python."""
-    tree = cells.parsed(cells.tidied(cell))
+    tree = cells.parsed(cells.without_tools(cell))
     return [*ast.walk(tree)] if tree else []
 
 

@@ -29,7 +29,7 @@ Parts = Counter[tuple[str, Hashable]]
 def parts_of(cell: str) -> Parts:
     """Count the parts of a cell: calls, attributes, keywords, constants, arguments, operators
     and statements; empty if it is not valid Python."""
-    tree = cells.parsed(cells.tidied(cell))
+    tree = cells.parsed(cells.without_tools(cell))
     found: Parts = Counter()
     for node in ast.walk(tree) if tree else ():
         found.update(_parts(node))
@@ -126,7 +126,7 @@ def _arguments(cell: str) -> set[str]:
 
 
 def _nodes(cell: str) -> list[ast.AST]:
-    return [*ast.walk(cells.parsed(cells.tidied(cell)) or ast.Module([], []))]
+    return [*ast.walk(cells.parsed(cells.without_tools(cell)) or ast.Module([], []))]
 
 
 @cache

@@ -122,7 +122,7 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
     pairs = [
         (attempt, None if attempt.other and attempt.parts[-1].startswith("._") else claim)
         for attempt, claim in zip(attempts, claims, strict=True)
-    ]  # a file that macOS adds, which is nobody's
+    ]  # a file that macOS adds, not a submission
     if layout.platform and layout.platform.metadata:
         pairs = list(with_members(pairs, layout, tables))
     return [replace(attempt, claim=claim, when=(claim and claim.when) or attempt.when)

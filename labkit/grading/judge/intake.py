@@ -27,7 +27,7 @@ from labkit.course.cells import (
     given_names,
     is_empty,
     parsed,
-    tidied,
+    without_tools,
 )
 from labkit.course.lang import ENGLISH, known, tr
 from labkit.course.paths import TESTS
@@ -122,7 +122,7 @@ def renames(answer: str, stub: str) -> bool:
 
 def parameters(source: str) -> dict[str, list[str]]:
     """Return {function or method: the names of its parameters}."""
-    nodes = ast.walk(parsed(tidied(source)) or ast.Module([], []))
+    nodes = ast.walk(parsed(without_tools(source)) or ast.Module([], []))
     return {
         node.name: [
             p.arg for p in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)

@@ -41,7 +41,7 @@ def submitted_code(
         laid.append(answered := new.pop())
         answer = answers[answered.id] or ""
         module = cells.with_block(module, answered, answer)
-        used = cells.used_names(cells.parsed(cells.tidied(answer)) or ast.Module([], []))
+        used = cells.used_names(cells.parsed(cells.without_tools(answer)) or ast.Module([], []))
         new += [
             each for each in later
             if each not in (*laid, *new) and answers.get(each.id) and used & {*each.symbols}

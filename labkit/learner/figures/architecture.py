@@ -121,7 +121,7 @@ def draw(lit: str | None = None, config: Any = None) -> str:
 
 
 def style(names: list[str], lit: str | None, is_wire: bool = False) -> str:
-    """Return the CSS of a group: its part's color if lit (the first one's), else grey."""
+    """Return the CSS of a group: its part's color if lit (that of the first), else grey."""
     stream = next((name for name in names if name in STREAMS), None)
     parts = ["gqa"] if stream else [name for name in names if name in DRAWN]
     if lit is None:

@@ -126,7 +126,7 @@ def report_on(lab: Lab, exercise: Exercise, answers: dict[str, str]) -> Report:
     readable = {
         key: text
         for key, text in answers.items()
-        if key == exercise.id or cells.parsed(cells.tidied(text))
+        if key == exercise.id or cells.parsed(cells.without_tools(text))
     }
     skeleton = {lab.module: workspace.skeletons()[lab.module]}
     with workspace.override_source(lab, compose(skeleton, readable)[lab.module]):

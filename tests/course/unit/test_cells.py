@@ -57,7 +57,7 @@ def test_tidied_keeps_line_numbers():
         "x = (": "x = (",
         "\ufeffx = 1\r\ny = 2": "x = 1\ny = 2",
     }.items():
-        assert cells.tidied(before) == after
+        assert cells.without_tools(before) == after
 
 
 def test_lines_are_counted_as_in_the_cell_whatever_was_put_round_them():
